@@ -166,7 +166,10 @@ def validate(
 
 
 def _imply_cluster(ctx: click.Context, options: dict[str, Any]) -> None:
-    """Hosts are those of a cluster, unless another target was chosen, which is then refused."""
+    """If --site is given, choose the target `cluster`, because only a cluster has hosts.
+
+    Refuse any other chosen target.
+    """
     if options["site"] is not None:
         require_extra("validation", "deployment")
         if ctx.get_parameter_source("target") == ParameterSource.DEFAULT:
@@ -198,7 +201,7 @@ def _chosen_hosts(options: dict[str, Any]) -> "SiteHosts | None":
 
 
 def _run(scenarios: "list[LoadedScenario]", options: dict[str, Any]) -> "tuple[Report, Path]":
-    require_extra("validation", *(["deployment"] if options["target"] == LAB else []))  # the lab is a site
+    require_extra("validation", *(["deployment"] if options["target"] == LAB else []))  # a lab has a site file
     from validation.harness.pytest_run import run
     from validation.run.first_result import prepare_lab
 
@@ -216,7 +219,7 @@ def _run(scenarios: "list[LoadedScenario]", options: dict[str, Any]) -> "tuple[R
 
 
 def _same_choice(options: dict[str, Any]) -> list[str]:
-    """Return the arguments by which another run has the same scenarios and parts."""
+    """Return the command line arguments that choose the same scenarios and parts in another run."""
     named = [
         ("--scenarios", options["paths"]),
         ("--scenario", options["patterns"]),
@@ -254,7 +257,7 @@ def _settings(options: dict[str, Any]) -> "Settings":
 
 
 def _operator_image(options: dict[str, Any]) -> "OperatorImage | None":
-    """Return the image of the lab's operator, None for a process. Raises before anything is started."""
+    """Return the image of the lab's operator; None if the operator is a process. Raises before anything is started."""
     if options["operator"] != IMAGE:
         if options["image"] is not None:
             raise UsageError("--image is for --operator image")

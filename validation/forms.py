@@ -1,4 +1,6 @@
-"""Writes the forms of all objects of a record and its log: for the page, and for the table of the second verifier."""
+"""Writes the forms of all objects of a record and its log, as a page of the documents and as the table of the second
+verifier.
+"""
 
 import textwrap
 from pathlib import Path
@@ -21,13 +23,13 @@ _SCALARS: Final[dict[type[types.Type], str]] = {
 
 
 class _Forms:
-    """The forms of objects by name, in the order in which they are met."""
+    """The forms of objects by name, in the order in which the types are visited."""
 
     def __init__(self) -> None:
         self.keys: dict[str, dict[str, str]] = {}
 
     def of(self, kind: types.Type) -> str:
-        """Return the form of values of this type. Raises TypeError for one that no record has."""
+        """Return the form of values of this type. Raises TypeError for a type that no record has."""
         if form := _SCALARS.get(type(kind)):
             return form
         if isinstance(kind, types.ListType | types.VarTupleType):
@@ -63,14 +65,14 @@ class _Forms:
 
 
 def _may_be_absent(owner: type[Any], field: types.Field) -> bool:
-    """Whether no key is written: of a field without a value, and where defaults are left out."""
+    """Whether the key of the field can be absent: the field may be unset, or its default is left out."""
     has_default = field.default is not msgspec.NODEFAULT or field.default_factory is not msgspec.NODEFAULT
     config = getattr(owner, "__struct_config__", None)
     return not field.required and (not has_default or (config is not None and config.omit_defaults))
 
 
 def forms() -> dict[str, dict[str, str]]:
-    """Return the form of each key of each object, by the names of both."""
+    """Return the form of each key of each object, by the name of the object and the name of the key."""
     found = _Forms()
     found.of(types.type_info(Entry))
     found.of(types.type_info(Envelope))

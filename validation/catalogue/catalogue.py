@@ -1,4 +1,4 @@
-"""Reads the catalogue of requirements, and says which checks prove which of them."""
+"""Reads the catalogue of requirements, and matches checks with the requirements that they prove."""
 
 import functools
 import hashlib
@@ -32,12 +32,15 @@ class Requirement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def part(self) -> str:
-        """The part of the catalogue that it belongs to."""
+        """The part of the catalogue to which the requirement belongs."""
         return self.id.partition(".")[0]
 
 
 class NotApplicable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Requirements that a kind of site cannot have, each by its id, and why: a new row is excluded by no pattern."""
+    """Requirements that do not apply to a kind of site, and the reason.
+
+    Each is named by its id and not by a pattern, so that a new requirement is never excluded by accident.
+    """
 
     requirements: list[str]
     reason: str
@@ -52,13 +55,13 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
     not_applicable: list[NotApplicable] = []
 
     def excludes(self, requirement: Requirement) -> str:
-        """Why the requirement does not apply; empty if it does."""
+        """Return why the requirement does not apply; empty if it applies."""
         reasons = (entry.reason for entry in self.not_applicable if requirement.id in entry.requirements)
         return next(reasons, "")
 
 
 class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The content of the file."""
+    """The content of the catalogue's file."""
 
     api_version: Literal["muster.dev/v1alpha1"]
     kind: Literal["Catalogue"]
@@ -76,7 +79,7 @@ class Catalogue:
 
     @property
     def parts(self) -> list[str]:
-        """The parts, in order."""
+        """The parts, in the order of their first requirement."""
         return list(dict.fromkeys(requirement.part for requirement in self.requirements))
 
     def profile(self, name: str) -> Profile:
@@ -88,7 +91,10 @@ class Catalogue:
         raise CatalogueError(f"there is no profile `{name}`; there are: {known}")
 
     def part_requirements(self, parts: Iterable[str]) -> list[Requirement]:
-        """The requirements of these parts, all for none. Raises CatalogueError for a part that there is not."""
+        """Return the requirements of these parts; if no part is given, all requirements.
+
+        Raises CatalogueError for an unknown part.
+        """
         names = list(parts)
         unknown = next((name for name in names if name not in self.parts), None)
         if unknown is not None:
@@ -112,7 +118,10 @@ def checks_of(requirement: Requirement, check_ids: Iterable[str]) -> list[str]:
 
 @functools.cache
 def _one_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    """An expression that matches a name if one of the shell patterns does; none matches if there is no pattern."""
+    """Return an expression that matches a name if one of the shell patterns does.
+
+    Without patterns it matches nothing.
+    """
     return re.compile("|".join(map(translate, patterns)) or r"(?!)")
 
 

@@ -20,7 +20,7 @@ class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checks: list[str]
 
     def killers(self, check_ids: Iterable[str]) -> list[str]:
-        """Return the checks that detect it."""
+        """Return the checks that detect the defect."""
         return [name for name in check_ids if any(fnmatchcase(name, pattern) for pattern in self.checks)]
 
 

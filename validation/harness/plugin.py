@@ -1,7 +1,7 @@
-"""The pytest plugin: scenario files are collected, and every step and every invariant is a test of its own.
+"""The pytest plugin: it collects scenario files, and makes every step and every invariant a test.
 
-`muster validate` runs pytest with it. It also works alone: `pytest -p validation.harness.plugin DIRECTORY`, with
-pytest's own reports and options such as --junitxml, -k and --collect-only.
+`muster validate` runs pytest with this plugin. The plugin also works alone: `pytest -p validation.harness.plugin
+DIRECTORY`, with pytest's own reports and options such as --junitxml, -k and --collect-only.
 
 Fixtures are not used, because pytest does not request them for items that are not functions. `config.stash` has the
 state that the items share.
@@ -53,7 +53,7 @@ class CheckItem(pytest.Item):
             raise CheckNotPassed(f"{result.verdict}: " + "\n".join(result.reasons))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """The reasons alone, without a traceback, for a verdict."""
+        """Return only the reasons of a verdict, without a traceback."""
         if isinstance(excinfo.value, CheckNotPassed | MusterError):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
@@ -67,7 +67,7 @@ class ScenarioFile(pytest.File):
     """A `*.scenario.yaml`."""
 
     def collect(self) -> Iterable[CheckItem]:
-        """Its steps and invariants. Raises ScenarioError that names file and line."""
+        """Yield the steps and invariants of the file. Raises ScenarioError that names file and line."""
         for check in plan(load(find([self.path.parent]), chosen_size(_settings(self.config)))):
             if check.scenario.path == self.path:
                 yield CheckItem.from_parent(self, name=check.name, check=check)
@@ -136,7 +136,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _open_session(config: pytest.Config, items: list[CheckItem]) -> list[CheckItem]:
-    """Open the session; returns the items of the chosen parts of the catalogue, in the order of the plan."""
+    """Open the session; return the items of the chosen parts of the catalogue, in the order of the plan."""
     settings = _settings(config)
     acceptance = acceptance_of(settings)
     scenarios = acceptance.select(_scenarios(items, chosen_size(settings)))
@@ -163,11 +163,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     ended = session.exitstatus
     session.exitstatus = exit_code(opened.close())
     if ended == pytest.ExitCode.TESTS_FAILED and session.exitstatus == 0:
-        session.exitstatus = ended  # a test beside ours failed
+        session.exitstatus = ended  # another test of the same run of pytest failed
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """The plan, for --collect-only; else the verdict, and where the report is."""
+    """Print the plan for --collect-only, else the verdict and the directory of the report."""
     opened = config.stash.get(SESSION, None)
     if opened is None:
         return
@@ -179,7 +179,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def _scenarios(items: list[CheckItem], size: Size | None) -> list[LoadedScenario]:
-    """The scenarios of the items and those that they continue, in the order in which they were collected."""
+    """Return the scenarios of the items and the scenarios that they continue, in the order of collection."""
     directories = list(dict.fromkeys(item.path.parent for item in items))
     scenario_ids = {item.check.scenario.id for item in items}
     return with_predecessors(load(find(directories), size), scenario_ids)

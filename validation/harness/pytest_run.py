@@ -1,4 +1,6 @@
-"""Runs pytest in this process with our plugin only: no configuration file, no other plugins, no terminal report."""
+"""Runs pytest in this process with muster's plugin only: no configuration file, no other plugins, no terminal
+report.
+"""
 
 import contextlib
 import io
@@ -74,7 +76,7 @@ def _run_pytest(files: list[str], bridge: _Bridge) -> None:
         "no:terminalreporter",
         "-p",
         "no:faulthandler",
-        # these two collect all garbage of the process several times at the end: 0.3 s in each run
+        # These two plugins collect the garbage of the process several times at the end, which takes 0.3 s of each run.
         "-p",
         "no:unraisableexception",
         "-p",

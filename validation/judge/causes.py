@@ -13,7 +13,8 @@ MAX_LINES: Final = 20
 def explain_pods(state: State, projects: Sequence[str], waiting: Collection[str] = ()) -> list[str]:
     """Return a line for each pod of the projects that has a cause for not running, in order of their names.
 
-    Workloads in `waiting` are expected to be pending and have no line. Nor have workloads that a command deleted.
+    Workloads in `waiting` are expected to be pending. They have no line, and neither have workloads that a command
+    deleted.
     """
     lines = [
         _explain(pod, pod.cause)

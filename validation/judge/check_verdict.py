@@ -21,10 +21,12 @@ from validation.judge.waivers import Waiver, accepted, sentences
 
 
 class Circumstances(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The circumstances of a check that are not events of the cluster. An empty field means that this did not happen.
+    """The circumstances of a check that are not events of the cluster.
+
+    An empty field means that the circumstance did not occur.
 
     - `not_applicable`: the reason of the profile.
-    - `blocked_by`: the check on which this one builds and that did not pass.
+    - `blocked_by`: an earlier check on which this check builds, and which did not pass.
     - `fault`: an error of the harness or the target.
     - `failure`: a command of the step that failed, or that should have been refused.
     - `unfinished`: the cause that ended the run before the check.
@@ -42,9 +44,9 @@ class Circumstances(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
 class Window(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The part of the events that a verdict rests on, by index: from `from_event` to before `until_event`.
 
-    A step begins at `from_event`, and at `start_event` its commands have run and it is waited for, from `started_ms`
-    to `ended_ms`. For an invariant the events begin with its group of scenarios, and `started_ms` is when its scenario
-    did.
+    A step begins at `from_event`. At `start_event` its commands have run, and the harness waits for the step from
+    `started_ms` to `ended_ms`. For an invariant, `from_event` is the first event of its group of scenarios, and
+    `started_ms` is the start of its scenario.
     """
 
     from_event: int
@@ -56,7 +58,7 @@ class Window(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict and its reason. A PASS needs none. A judgement that is not `required` counts for nothing."""
+    """A verdict and its reason. A PASS needs no reason. A judgement that is not `required` does not count."""
 
     verdict: Verdict
     reason: str = ""
@@ -65,8 +67,9 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class StepCheck:
-    """The conditions of a step. `contradictions` are results of the oracle that differ from it and that no erratum
-    excuses.
+    """The conditions of a step.
+
+    `contradictions` are results of the oracle that differ from `expected` and that no erratum excuses.
     """
 
     expected: Expectation
@@ -79,7 +82,10 @@ class StepCheck:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The judgement on a step, and its evidence. A field is None if the harness did not wait for the step."""
+    """The judgement on a step, and its evidence.
+
+    `convergence` and `actual` are None if the harness did not wait for the step.
+    """
 
     judgement: Judgement
     convergence: Convergence | None = None
@@ -87,7 +93,7 @@ class StepResult:
     differences: Sequence[str] = ()
     evidence: Evidence = NO_EVIDENCE
     causes: Sequence[str] = ()
-    """Of a step that was not as expected at its end: why pods do not run."""
+    """If the step did not end as expected: why pods do not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +107,9 @@ class InvariantResult:
 
 
 class StepWatch:
-    """Follows the events while a step settles: the state, the evictions, and how long the expectation lasts."""
+    """Follows the events while a step settles: the state, the evictions, and how long the expectation has been
+    satisfied.
+    """
 
     def __init__(self, check: StepCheck, timeline: Timeline, window: Window) -> None:
         self._check = check
@@ -115,11 +123,14 @@ class StepWatch:
         self._settling = Settling(within_ms=check.within_ms, hold_ms=check.hold_ms)
 
     def begin(self) -> Convergence | None:
-        """The moment at which waiting begins."""
+        """Begin the wait; return the result if there is one already."""
         return self._note(0)
 
     def follow(self, event: Event) -> Convergence | None:
-        """The next event; if the result comes before it, the event is not counted."""
+        """Apply the next event; return the result, if there is one now.
+
+        If the result is reached before the event, the event does not count.
+        """
         now_ms = event.t_ms - self._started_ms
         convergence = self._settling.pass_time(now_ms)
         if convergence is not None:
@@ -130,23 +141,23 @@ class StepWatch:
         return self._note(now_ms)
 
     def pass_time(self, now_ms: int) -> Convergence | None:
-        """Nothing more happened until `now_ms` of the run."""
+        """Note that no event came until `now_ms` of the run; return the result, if there is one now."""
         return self._settling.pass_time(now_ms - self._started_ms)
 
     def remaining_ms(self, now_ms: int) -> int:
-        """How long it can still last if nothing more happens."""
+        """Return the milliseconds until there is a result if no event comes."""
         return self._settling.remaining_ms(now_ms - self._started_ms)
 
     def actual(self) -> Actual:
-        """Return the actual values of now."""
+        """Return the present actual values."""
         return observe(self._state, list(self._evicted.values()), self._check.projects)
 
     def differences(self) -> list[str]:
-        """Return the differences between the expectation and the actual values of now."""
+        """Return the differences between the expectation and the present actual values."""
         return differences(self._check.expected, self.actual())
 
     def causes(self) -> list[str]:
-        """Why pods do not run that should."""
+        """Return why pods that should run do not run."""
         expected = self._check.expected
         return explain_pods(self._state, self._check.projects, (*expected.pending, *expected.ended_jobs))
 
@@ -160,7 +171,7 @@ class StepWatch:
 
 
 def judge_unrun(circumstances: Circumstances) -> Judgement | None:
-    """The verdict on a check that did not run, or not to its end; None if it did."""
+    """Return the verdict on a check that did not run to its end; None if it did."""
     if circumstances.not_applicable:
         return Judgement(Verdict.NOT_APPLICABLE, circumstances.not_applicable)
     if circumstances.blocked_by:
@@ -231,8 +242,8 @@ def judge_invariant(
 ) -> InvariantResult:
     """Return the verdict on an invariant: FAIL if it is violated, INCONCLUSIVE without a subject.
 
-    Without a subject, the result counts for nothing. Exception: an invariant over limits, in a scenario that sets
-    such a limit on a project. It is then not proven.
+    Without a subject, the result does not count. Exception: an invariant over limits is required and INCONCLUSIVE,
+    because its scenario sets such a limit on a project.
     """
     unrun = judge_unrun(circumstances)
     if unrun is not None:
@@ -277,9 +288,9 @@ def without_gaps(judgement: Judgement, timeline: Timeline, window: Window) -> Ju
 def waive(
     judgement: Judgement, check_id: str, said: Sequence[str], waivers: Sequence[Waiver], today: str
 ) -> Judgement:
-    """Return the judgement, with a failure waived if waivers excuse every sentence of the check.
+    """Return the judgement. If waivers excuse every sentence of a failure, it becomes WAIVED.
 
-    `said` are the sentences by which it fails, beside its reason; of a check of hosts the reason has them.
+    `said` are the sentences of the failure. If it is empty, as for a check of hosts, they are in the reason.
     """
     excused = accepted(waivers, check_id, judgement.verdict, said or sentences(judgement.reason), today)
     if not excused:
@@ -291,7 +302,7 @@ def waive(
 
 
 def blocks_later_checks(judgement: Judgement, *, is_step: bool, fail_fast: bool) -> bool:
-    """Whether the checks that follow must not run: those of the same state or, with `fail_fast`, all."""
+    """Whether later checks must not run: those that build on the state of this step or, with `fail_fast`, all."""
     return judgement.required and judgement.verdict not in ACCEPTABLE and (is_step or fail_fast)
 
 

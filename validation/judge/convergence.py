@@ -6,23 +6,23 @@ import msgspec
 
 
 class ConvergenceResult(StrEnum):
-    """Whether the expectation came true in time and then held."""
+    """Whether the cluster reached the expected state in time and then kept it."""
 
     CONVERGED = "CONVERGED"
-    """It came true before the deadline and held."""
+    """The expected state was reached before the deadline and lasted."""
     FLAPPED = "FLAPPED"
-    """It came true before the deadline, did not hold, and did not come true again in time."""
+    """The expected state was reached before the deadline, did not last, and was not reached again in time."""
     TIMED_OUT = "TIMED_OUT"
-    """It never came true."""
+    """The expected state was never reached."""
     RULED_OUT = "RULED_OUT"
-    """Something happened after which it cannot come true any more."""
+    """An event happened after which the expected state cannot be reached any more."""
 
 
 class Convergence(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """How the expected state was reached.
 
-    `first_ms` and `stable_ms` count from the end of the step's commands: when the expectation first held,
-    and when it had held for `hold_ms`. `flaps` counts how often it ceased to hold.
+    `first_ms` and `stable_ms` count from the end of the step's commands: when the expected state was first reached, and
+    when it had lasted for `hold_ms`. `flaps` counts how often it ended again.
     """
 
     result: ConvergenceResult

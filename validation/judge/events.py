@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import msgspec
 
 INTERACTIVE_PRIORITY: Final = 100
-"""Training that must not be preempted has less."""
+"""Priority of interactive jobs. Non-preemptible training jobs have a lower priority."""
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 """The phases of a pod whose containers do not run any more."""
 
@@ -38,8 +38,8 @@ class NodeSeen(
 ):
     """A node as it is from now on. `gpus` counts whole devices; a deleted node has none.
 
-    The API server gives the `uid`, the kubelet reads the `system_uuid`. `node_type` is its group of nodes, to which
-    projects can be limited; empty: none. A `cordoned` node takes no new pods.
+    The API server gives the `uid`, the kubelet reads the `system_uuid`. `node_type` is the group of nodes to which the
+    node belongs; projects can be limited to groups; empty: no group. A `cordoned` node takes no new pods.
     """
 
     t_ms: int
@@ -70,7 +70,8 @@ class ProjectSet(
 ):
     """A project with its guaranteed quota, as a scenario creates or changes it.
 
-    Its interactive jobs end after `interactive_limit_ms`, 0: never. Its jobs may be on nodes of these types, or on all.
+    Its interactive jobs end after `interactive_limit_ms`; 0: no limit. Its jobs may be only on nodes of the given
+    types; none: on all nodes.
     """
 
     t_ms: int
@@ -153,7 +154,7 @@ class ImagePulled(
 ):
     """A node pulled an image before any time was measured, within `took_ms`, or failed with a `problem`.
 
-    `name` is the name in scenarios, `image` that of the site. `message` is the message of the kubelet.
+    `name` is the image's name in scenarios, `image` its name at the site. `message` is the message of the kubelet.
     """
 
     t_ms: int
@@ -242,20 +243,22 @@ class PodSeen(
 
     @property
     def finished(self) -> bool:
-        """It ended by itself and holds nothing any more."""
+        """Whether the pod ended by itself and holds nothing any more."""
         return self.phase in ENDED
 
     @property
     def holds(self) -> bool:
-        """Whether it occupies GPUs of a node: it is bound and has not finished. A terminating pod still occupies
-        them.
+        """Whether the pod occupies GPUs of a node: it is bound and has not finished.
+
+        A terminating pod still occupies them.
         """
         return self.node != "" and self.change != "deleted" and self.phase not in ENDED
 
     @property
     def interactive(self) -> bool:
-        """Whether it is an interactive job, which is not preempted. A non-preemptible job of lower priority is a
-        training job.
+        """Whether the pod belongs to an interactive job, which is not preempted.
+
+        A non-preemptible job of lower priority is a training job.
         """
         return not self.preemptible and self.priority >= INTERACTIVE_PRIORITY
 
@@ -263,8 +266,9 @@ class PodSeen(
 class OutputSeen(
     msgspec.Struct, frozen=True, tag="output", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """The `container` with the job of a pod ended; `line` is its last line of output. The node's kubelet reported all
-    of it.
+    """The `container` with the job of a pod ended; `line` is its last line of output.
+
+    The node's kubelet reported all values.
 
     `ran_ms` is the time between its start and its end; the kubelet has both in whole seconds. `image` is the digest
     of its image. `problem` says why the line could not be read.
@@ -344,9 +348,9 @@ class RequestAnswered(
 
 
 class GpuSampled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The percentage of its last sample period in which a kernel ran on a GPU; null if the driver does not report it.
+    """The utilization of a GPU: the percentage of its last sample period in which a kernel ran; null if not reported.
 
-    `holders` are the pods to which the kubelet gave it, as `namespace/name`.
+    `holders` are the pods to which the kubelet gave the GPU, as `namespace/name`.
     """
 
     index: int
@@ -357,9 +361,9 @@ class GpuSampled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SamplesSeen(
     msgspec.Struct, frozen=True, tag="samples", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """The GPUs of a node on a page of its agent that is newer than the page before it.
+    """The GPUs of a node from a new page of its agent.
 
-    `problem` says why the node has no values. It is written once, until the agent answers again.
+    `problem` says why the node has no values. The event is written only once until the agent answers again.
     """
 
     t_ms: int

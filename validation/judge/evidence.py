@@ -6,7 +6,7 @@ import msgspec
 class Evidence(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Nodes with GPUs, the GPUs that they have, distinct pods of the scenario, and events of these pods.
 
-    `samples` of how GPUs were used are counted where they are judged; elsewhere the key is absent.
+    `samples` counts samples of the use of GPUs, only for checks that judge them; for other checks the key is absent.
     """
 
     nodes: int = 0
@@ -16,7 +16,7 @@ class Evidence(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     samples: int | msgspec.UnsetType = msgspec.UNSET
 
     def count(self, name: str) -> int:
-        """Return the number of this kind; 0 if it is not counted."""
+        """Return the number of the kind `name`; 0 if the check does not count it."""
         number: int | msgspec.UnsetType = getattr(self, name)
         return 0 if number is msgspec.UNSET else number
 

@@ -12,7 +12,7 @@ from validation.judge.verdict import Verdict, gravest
 class RequirementFacts:
     """A requirement, the ids of all checks that prove it, and why the profile says that it does not apply.
 
-    `in_part`: it belongs to the part of the catalogue that the run is about.
+    `in_part`: the requirement belongs to a part of the catalogue that the run has chosen.
     """
 
     id: str
@@ -23,7 +23,7 @@ class RequirementFacts:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The scope of a run: a profile of the catalogue and parts of it; no parts mean the whole.
+    """The scope of a run: a profile of the catalogue, and the chosen parts; no parts mean the whole catalogue.
 
     `deviations` say why the run cannot be an acceptance even if all checks pass: a changed operator, or other
     scenarios than those that ship.
@@ -36,9 +36,9 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class RunJudgement:
-    """The verdict on the part of the catalogue that the run is about, and the one on all that applies.
+    """The verdict on the chosen parts of the catalogue, and the acceptance: the verdict on all requirements that apply.
 
-    `headline` never says PASS without saying of how much.
+    A `headline` with PASS always has the number of requirements that passed.
     """
 
     verdict: Verdict
@@ -48,7 +48,10 @@ class RunJudgement:
 
 
 def judge_requirement(facts: RequirementFacts, judgements: Mapping[str, Judgement]) -> Judgement:
-    """The verdict on a requirement from those on its checks; a check without one did not run."""
+    """Return the verdict on a requirement from the judgements on its checks.
+
+    A check without a judgement did not run.
+    """
     if facts.not_applicable:
         return Judgement(Verdict.NOT_APPLICABLE, facts.not_applicable)
     if not facts.checks:
@@ -75,7 +78,7 @@ def judge_run(
     judgements: Mapping[str, Judgement],
     interrupted: str = "",
 ) -> RunJudgement:
-    """The verdicts on a run; `judgements` are those on its checks by id."""
+    """Return the verdicts on a run; `judgements` has the judgement on each check by the check's id."""
     results = {facts.id: judge_requirement(facts, judgements) for facts in requirements}
     proven = {check for facts in requirements for check in facts.checks}
     beside = [
@@ -99,7 +102,7 @@ def judge_run(
 
 
 def _of_run(verdicts: Sequence[Verdict], beside: Sequence[Verdict]) -> Verdict:
-    """The gravest of all; accepted deviations alone prove nothing."""
+    """Return the gravest verdict; without any PASS, at least INCONCLUSIVE: accepted deviations alone prove nothing."""
     if Verdict.PASS not in verdicts:
         return gravest([*verdicts, *beside, Verdict.INCONCLUSIVE])
     return gravest([*verdicts, *beside])

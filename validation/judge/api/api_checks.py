@@ -61,7 +61,7 @@ class ApiResult:
 
 
 def is_answered_well(request: Request, answered: RequestAnswered) -> bool:
-    """Whether the requests after this one are worth sending."""
+    """Whether the request succeeded, so that the next request is sent."""
     return not answered.problem and answered.status == (CREATED if request.method == "POST" else OK)
 
 
@@ -107,7 +107,7 @@ def _judge_answers(name: str, check: ApiCheck, during: Sequence[Event]) -> Judge
 
 
 def _fault(request: Request, answered: RequestAnswered) -> Judgement | None:
-    """The verdict on a request that was answered otherwise than it should be; None if it was not."""
+    """Return the verdict on a request without the expected answer; None if the answer is the expected one."""
     line = f"{request.method} {request.path}"
     if (answered.method, answered.path, answered.body) != (request.method, request.path, request.body):
         return Judgement(Verdict.ERROR, f"{line} was to be sent, and another request was")
@@ -130,7 +130,7 @@ def _message(answer: str) -> str:
 
 
 def _not_deleted(check: ApiCheck, answers: Sequence[RequestAnswered]) -> str:
-    """The path of something that the check created and that was not deleted; empty if all was."""
+    """Return the path of an object that the check created and did not delete; empty if all were deleted."""
     deleted = {a.path for a in answers if a.method == "DELETE" and a.status in {OK, ACCEPTED}}
     paths = [request.created for request in check.requests if request.created]
     return next((path for path in paths if path not in deleted), "")
@@ -153,7 +153,7 @@ def _judge_version(documents: Sequence[Json]) -> Judgement:
 
 
 def _judge_claim(documents: Sequence[Json]) -> Judgement:
-    """Judge whether the claim that is read has the content of the one that was created."""
+    """Judge whether the claim that was read has the content of the claim that was created."""
     claim = documents[-1]
     requests = objects(at(claim, "spec", "devices", "requests"))
     one = at(requests[0], "exactly") if len(requests) == 1 else None
@@ -293,11 +293,11 @@ _POD: Final = "muster-operator-"
 def only_judged(event: RequestAnswered) -> RequestAnswered:
     """Return the answer with only the fields that the verdict uses, without addresses and names of machines.
 
-    Logs are digests of lines already, and stay.
+    Logs do not change, because they are already digests of lines.
     """
     document = document_of(event.answer)
     answer = "" if document is None else json.dumps(_judged(document))
-    if "/log?" in event.path:  # of these there are no more lines than are judged
+    if "/log?" in event.path:  # a log has only the lines that are judged
         answer = event.answer
     answer = answer if event.check in API_CHECKS else event.answer
     return msgspec.structs.replace(event, answer=answer, problem="unknown" if event.problem else "")
@@ -308,6 +308,6 @@ def _judged(value: object, key: str = "") -> object:
         return {one: _judged(value[one], one) for one in value if one in _JUDGED}
     if isinstance(value, list):
         return [_judged(one) for one in value]
-    if key == "holderIdentity":  # of an operator beside the cluster it is the name of a machine
+    if key == "holderIdentity":  # of an operator outside the cluster it is the name of a machine
         return value if isinstance(value, str) and value.startswith(_POD) else ""
     return value

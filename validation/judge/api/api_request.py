@@ -1,4 +1,4 @@
-"""Requests to the API server that a check consists of, and how their answers are read."""
+"""The requests to the API server of which a check consists, and functions that read the answers."""
 
 import json
 import re
@@ -17,7 +17,7 @@ CONFLICT: Final = 409
 GROUP: Final = "resource.k8s.io"
 DEVICE_CLASS: Final = "gpu.nvidia.com"
 DRA_NAMESPACE: Final = "dra-test"
-"""The names that the page gives in its examples."""
+"""The namespace in the examples of the page."""
 CLAIM_VERSION: Final = "v1"
 CLAIMS: Final = f"/apis/{GROUP}/{CLAIM_VERSION}/namespaces/{DRA_NAMESPACE}/resourceclaims"
 
@@ -26,8 +26,8 @@ CLAIMS: Final = f"/apis/{GROUP}/{CLAIM_VERSION}/namespaces/{DRA_NAMESPACE}/resou
 class Request:
     """A request to the API server. `advice` is the remedy for an unexpected answer.
 
-    If `is_early` says of an answer that the request came too early, it is sent again for at most `within_ms`. For an
-    answer that is text and not JSON, only the `lines` that match count.
+    If `is_early` is true for an answer, the request came too early and is sent again for at most `within_ms`. If the
+    answer is text and not JSON, only the lines that match `lines` count.
     """
 
     method: str
@@ -54,7 +54,7 @@ class ApiCheck:
     """A check of the API server: its title, the source of the requirement, the requests, and the verdict on the
     answers.
 
-    `contradicts` returns the contradiction of the kubelets to the answers in the same time; empty if there is none.
+    `contradicts` returns how reports of the kubelets at the same time contradict the answers; empty if they do not.
     """
 
     title: str
@@ -65,7 +65,7 @@ class ApiCheck:
 
 
 def document_of(answer: str) -> Json | None:
-    """The object of a JSON text; None if it is none."""
+    """Return the object of a JSON text; None if the text is no JSON object."""
     try:
         document = json.loads(answer)
     except (ValueError, RecursionError):
@@ -84,12 +84,12 @@ def at(value: object, *path: str) -> Any:
 
 
 def objects(value: object) -> list[Json]:
-    """Those of a list that are objects."""
+    """Return the JSON objects of a list; empty if the value is no list."""
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 def claim_of(name: str) -> Mapping[str, Any]:
-    """A claim to one GPU as the page prints it, in the version that Kubernetes 1.34 and newer serve.
+    """Return the claim for one GPU of the page's example, in the API version that Kubernetes 1.34 and newer serve.
 
     The page prints v1beta1, which newer releases serve only with --runtime-config.
     """

@@ -31,7 +31,7 @@ IMAGES: Final = {
     "ctr0": "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0",
     "ctr1": "nvcr.io/nvidia/k8s/cuda-sample:devicequery",
 }
-"""As the page prints them."""
+"""The images of the containers, as the page prints them."""
 LINES: Final = re.compile(r"Test PASSED|Result = (PASS|FAIL)|Detected [0-9]+ CUDA Capable device\(s\)")
 """The lines with which NVIDIA's samples print their success and their number of GPUs."""
 SAYS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -41,12 +41,12 @@ SAYS: Final[Mapping[str, tuple[str, ...]]] = {
 NAMESPACE_MS: Final = 60_000
 ALLOCATED_MS: Final = 120_000
 ENDED_MS: Final = 600_000
-"""The images of the samples are some hundred MB, which the node may have to pull first."""
+"""Maximum time until the pod ends. The node may have to pull the images first, which are some hundred MB."""
 _PODS: Final = f"/api/v1/namespaces/{DRA_NAMESPACE}/pods"
 
 
 def _leaves(status: int, answer: Json) -> bool:
-    """Return whether the object to be created still exists and is being deleted."""
+    """Return whether the object cannot be created yet, because an older one of its name is being deleted."""
     message = answer.get("message")
     return status == CONFLICT and isinstance(message, str) and "being deleted" in message
 
@@ -57,7 +57,7 @@ def _has_none(status: int, answer: Json) -> bool:
 
 
 def _still_runs(status: int, answer: Json) -> bool:
-    """Whether the pod has not ended."""
+    """Return whether the pod has not ended yet."""
     return status == OK and at(answer, "status", "phase") not in ENDED
 
 
@@ -98,7 +98,7 @@ def _fails(reason: str) -> Judgement:
 
 
 def _waiting(claim: Json, pod: Json) -> str:
-    """Why the pod was never started; empty if it was, or a device was allocated."""
+    """Return why the pod never started; empty if it started, or if a device was allocated."""
     if at(pod, "status", "phase") != "Pending" or _results(claim):
         return ""
     return (
@@ -108,7 +108,7 @@ def _waiting(claim: Json, pod: Json) -> str:
 
 
 def _ending(pod: Json) -> str:
-    """Why its end is no proof; empty if it is one: both containers have the claim, and ended with 0."""
+    """Return why the pod's end is no proof; empty if both containers use the claim and ended with exit code 0."""
     phase = at(pod, "status", "phase")
     statuses = {str(one.get("name")): one for one in objects(at(pod, "status", "containerStatuses"))}
     for name in IMAGES:
@@ -134,7 +134,9 @@ def _results(claim: Json) -> list[Json]:
 
 
 def _device(claim: Json, pod: Json, uid: object) -> str:
-    """Why the claim is no proof; empty if one GPU of the pod's node was allocated to it, for this pod."""
+    """Return why the claim is no proof; empty if one GPU of the pod's node was allocated to the claim, for this pod
+    alone.
+    """
     results = _results(claim)
     if len(results) != 1:
         return f"{len(results)} devices were allocated to {CLAIM} while {POD} was there, not 1"
@@ -151,9 +153,7 @@ def _device(claim: Json, pod: Json, uid: object) -> str:
 
 
 def _contradicts(documents: Sequence[Json], seen: Sequence[GpusSeen]) -> str:
-    """Return the contradiction of the kubelets: the pod had several GPUs, or one of another node. Empty if there is
-    none.
-    """
+    """Return how a kubelet contradicts: it gave the pod several GPUs, or a GPU of another node. Empty if none does."""
     name = f"{DRA_NAMESPACE}/{POD}"
     node = at(documents[4], "spec", "nodeName")
     for event in seen:

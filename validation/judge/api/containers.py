@@ -1,7 +1,7 @@
 """Judges the output of the command line for a running container: its log, and the answers of a shell in it.
 
-Of a log only the digests of its lines are compared, so that a record has no output of a job. A job writes the name of
-its own pod into a volume. That name differs in each run, so a job with another volume cannot read it.
+Only the digests of a log's lines are compared, so that a record has no output of a job. A job writes the name of its
+own pod into a volume. That name differs in each run, so a job with another volume cannot read it.
 """
 
 import hashlib
@@ -18,13 +18,15 @@ from validation.judge.verdict import Verdict
 LOG: Final = "log"
 SHELL: Final = "shell"
 MAX_LINES: Final = 2000
-"""The first ones of a log, which are compared."""
+"""Maximum number of lines of a log that are compared, from its first line on."""
 _DIGITS: Final = 16
 WRITTEN: Final = "written"
 READ: Final = "read"
 REUSED: Final = "reused"
 VOLUMES: Final = (WRITTEN, READ, REUSED)
-"""The order: the first job writes, a second one on another node reads, and a third one reads after both are deleted."""
+"""The kinds of views of a volume, in order: a first job writes, a second job on another node reads, and a third job
+reads after both are deleted.
+"""
 CLAIM: Final = "test"
 _FILE: Final = "/tmp/pvc1mount/written-by"  # noqa: S108 - where the paper mounts it, in a container
 _POD: Final = re.compile(r"[a-z0-9.-]{1,253}")
@@ -49,7 +51,7 @@ _NAME: Final = re.compile(rf"({'|'.join(LINES)})/([a-z0-9.-]{{1,63}})/([a-z0-9.-
 
 
 def claim_path(project: str, name: str = CLAIM) -> str:
-    """The path of a claim in the namespace of a project, or without a name that of all of them."""
+    """Return the path of a PVC in the namespace of a project; without a name, the path of all PVCs there."""
     return f"/api/v1/namespaces/muster-{project}/persistentvolumeclaims{f'/{name}' if name else ''}"
 
 
@@ -63,7 +65,10 @@ def kind_of(view: str) -> str:
 
 
 def job_of(view: str) -> Workload:
-    """Whose container it is about. Raises ValueError if the name is none of `KIND/PROJECT/NAME`."""
+    """Return the job of a view of a container.
+
+    Raises ValueError if the view has no name of the form `KIND/PROJECT/NAME`.
+    """
     match = _NAME.fullmatch(view)
     if match is None:
         raise ValueError(f"{view} names no container")
@@ -71,7 +76,10 @@ def job_of(view: str) -> Workload:
 
 
 def digests(text: str, *, is_whole: bool) -> str:
-    """A digest of each of the first lines, one below the other; without the last one, unless it `is_whole`."""
+    """Return the digests of the first lines, one in each line.
+
+    An unfinished last line is left out, unless `is_whole`.
+    """
     lines = text.strip().split("\n") if text.strip() else []
     whole = lines if is_whole or text.endswith("\n") else lines[:-1]
     return "\n".join(
@@ -97,7 +105,7 @@ def judge_container(
 
 
 def _running(state: State, view: str) -> dict[str, str]:
-    """The pods that run of the job that the view is about, each with its node."""
+    """Return the running pods of the view's job, each with its node."""
     pods = state.by_workload().get(job_of(view), [])
     return {pod.pod: pod.node for pod in pods if pod.holds and pod.phase == "Running"}
 
@@ -120,8 +128,8 @@ def _judge_volume(
 
 
 def _wrong_content(answer: AnswerSeen, written: AnswerSeen, earlier: Sequence[Event], state: State) -> str:
-    """Return the difference between the read and the written content, its writer and its node; empty if there is
-    none.
+    """Return what is wrong with the read content, its writer or its node, compared with the written one; empty if
+    nothing is.
     """
     kind, (_, workload), writer = kind_of(answer.view), job_of(answer.view), job_of(written.view)
     words, nodes, content = answer.output.split(), _running(state, answer.view), written.output.strip()
@@ -148,7 +156,9 @@ def _last_written(events: Sequence[Event], project: str) -> AnswerSeen | None:
 
 
 def _claim(events: Sequence[Event], view: str) -> tuple[str, str] | Judgement:
-    """The uid and the volume of the claim, as the API server had them for this view; a verdict if it did not."""
+    """Return the uid and the volume of the PVC from the API server's answer for this view; a verdict if they are not
+    known.
+    """
     requests = [event for event in events if isinstance(event, RequestAnswered) and event.check == view]
     if not requests:
         return Judgement(Verdict.INCONCLUSIVE, "the API server was not asked for the claim")
@@ -193,7 +203,7 @@ def _judge_log(answer: AnswerSeen, during: Sequence[Event]) -> Judgement:
 
 
 def only_judged(answer: AnswerSeen) -> str:
-    """Return the output if it can be names of pods, at most as many as are judged; of a log, its digests."""
+    """Return only the judged part of the output: the digests of a log, or the words that can be names of pods."""
     kind, text = kind_of(answer.view), answer.output.strip()
     if kind == LOG:
         return text

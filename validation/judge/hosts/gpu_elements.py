@@ -1,4 +1,4 @@
-"""Names the elements of nvidia-smi that muster knows, of the schemas v11 to v13, and the texts of a healthy GPU."""
+"""The elements of nvidia-smi that muster knows (schemas v11 to v13), and their texts on a healthy GPU."""
 
 import re
 from enum import StrEnum
@@ -9,7 +9,7 @@ from validation.judge.verdict import Verdict
 
 
 class Aspect(StrEnum):
-    """The subject of an element of nvidia-smi. Each is judged by one layer."""
+    """The subject of an element of nvidia-smi. One layer judges each subject."""
 
     STATE = "state"
     MEMORY = "memory"
@@ -38,7 +38,7 @@ class Count(NamedTuple):
 SILENT: Final = frozenset(
     {"N/A", "[N/A]", "Not Supported", "[Not Supported]", "Requested functionality has been deprecated"}
 )
-"""Texts of an element that says nothing."""
+"""Texts of an element that has no value."""
 
 
 def _no(aspect: Aspect, repair: Repair, other: Verdict = Verdict.FAIL) -> Words:
@@ -91,9 +91,9 @@ WORDS: Final = {
     "health/incorrect_configuration": _no(_FABRIC, Repair.FABRIC),
 }
 _LIFETIME_ERRORS: Final = 10
-"""Uncorrected errors over its life from which on a GPU is INCONCLUSIVE."""
+"""A GPU with at least this number of uncorrected errors in its life is INCONCLUSIVE."""
 _CORRECTED: Final = 9999
-"""Corrected errors above which a GPU is INCONCLUSIVE; no document has a figure."""
+"""A GPU with more corrected errors is INCONCLUSIVE. The number is a choice: no document has a figure."""
 _OLD_COUNTS: Final = "device_memory register_file l1_cache l2_cache texture_memory texture_shm cbu total"
 COUNTS: Final = {
     "row_remapper_histogram_none": Count(_MEMORY, 0, Verdict.FAIL, Repair.REPLACE),
@@ -113,7 +113,7 @@ COUNTS: Final = {
         for name in ("sram_l2", "sram_sm", "sram_microcontroller", "sram_pcie", "sram_other")
     },
     "volatile_count/sram_uncorrectable": Count(_MEMORY, 0, Verdict.FAIL, Repair.RESET),
-    # a GPU has spare rows for 512 (NVIDIA, GPU memory error management)
+    # a GPU has spare rows for 512 remapped rows (NVIDIA, GPU memory error management)
     "remapped_row_corr": Count(_MEMORY, 511, _UNKNOWN, Repair.SUPPORT),
     **{
         name: Count(_MEMORY, _CORRECTED, _UNKNOWN, Repair.SUPPORT)
@@ -124,12 +124,12 @@ COUNTS: Final = {
         for bits, most in (("single_bit", _CORRECTED), ("double_bit", _LIFETIME_ERRORS - 1))
         for name in _OLD_COUNTS.split()
     },
-    # NVIDIA DCGM's own test of PCIe takes 80 (diag-skus.yaml, max_pcie_replays)
+    # the limit of NVIDIA DCGM's own test of PCIe is 80 (diag-skus.yaml, max_pcie_replays)
     "replay_counter": Count(_PCIE, 80, _UNKNOWN, Repair.REPLACE_HOST_PART),
     "replay_rollover_counter": Count(_PCIE, 80, _UNKNOWN, Repair.REPLACE_HOST_PART),
 }
 LEAST: Final = {"row_remapper_histogram_max": Count(_MEMORY, 1, _UNKNOWN, Repair.SUPPORT)}
-"""The least number of an element on a healthy GPU: banks with all spare rows."""
+"""The minimum of an element on a healthy GPU: the number of banks that have all their spare rows."""
 _MEASURED: Final = (
     "accounting_mode_buffer_size|attached_gpus|average_fps|average_latency|average_power_draw"
     "|copy_engine_count|clocks_event_reasons_counters_hw_power_brake"
@@ -151,11 +151,11 @@ _MEASURED: Final = (
     "|used_memory|value|video_clock"
 )
 MEASURED: Final = frozenset(_MEASURED.split("|"))
-"""Elements with a number and its unit."""
+"""Elements whose text is a number, most with a unit."""
 RANGES: Final = {"gpu_temp": (1, 94), "memory_temp": (0, 104)}
 """The range of a sensor on a healthy GPU. On all models, a slowdown begins below the upper bound."""
 NEEDED: Final = frozenset({"gpu_temp"})
-"""Elements that every GPU must say."""
+"""Elements that must have a value on every GPU."""
 _FREE: Final = (
     "accounted_processes|accounting_mode|addressing_mode|atomic_caps_inbound|atomic_caps_outbound|auto_boost"
     "|auto_boost_default|board_id|board_part_number|bridge_chip_fw|bridge_chip_type|c2c_mode"
@@ -171,9 +171,9 @@ _FREE: Final = (
     "|vgpu_heterogeneous_mode|virtualization_mode"
 )
 FREE: Final = frozenset(_FREE.split("|"))
-"""Elements that say nothing of health: names, versions, positions, processes."""
+"""Elements that do not concern health: names, versions, positions, processes."""
 ANY: Final = frozenset({"process_name", "retired_pagelist"})
-"""Elements whose text is not of the driver, so it may have any word."""
+"""Elements whose text is not written by the driver, so it may have any word."""
 _PARENTS: Final = (
     "accounted_process_info|accounted_processes|aggregate|aggregate_uncorrectable_sram_sources"
     "|applications_clocks|bar1_memory_usage|capabilities|cc_protected_memory_usage|clock_policy|clocks"
@@ -188,7 +188,7 @@ _PARENTS: Final = (
     "|supported_gpu_target_temp|supported_mem_clock|temperature|utilization|volatile|volatile_count|voltage"
 )
 PARENTS: Final = frozenset(_PARENTS.split("|"))
-"""Elements that have others in them."""
+"""Elements that contain other elements."""
 VARIES: Final = re.compile(
     r"processes\b|process_info|mig_device|supported_|retired_pagelist|inforom_bbx_flush|accounted_"
 )

@@ -11,9 +11,9 @@ from validation.judge.verdict import Verdict
 
 
 def judge_memory_errors(hosts: Mapping[str, HostGpus]) -> Judgement:
-    """Whether there is no uncorrected error, and nothing waits to be retired or remapped.
+    """Judge whether there is no uncorrected error, and no page or row is to be retired or remapped.
 
-    ECC that is off counts nothing, so it is no proof.
+    If ECC is off, nothing counts errors, so the verdict is INCONCLUSIVE.
     """
     gpus = all_gpus(hosts)
     if not gpus:
@@ -37,7 +37,9 @@ def judge_memory_errors(hosts: Mapping[str, HostGpus]) -> Judgement:
 
 
 def _counts_errors(gpu: HostGpu) -> bool:
-    """Return whether nvidia-smi gives the uncorrected errors of both memories, or of GPUs before Turing the total."""
+    """Return whether nvidia-smi gives the uncorrected errors of SRAM and DRAM or, for GPUs before Turing, their
+    total.
+    """
     counted = {
         path.removeprefix("ecc_errors/volatile/")
         for path, text in gpu.elements
@@ -61,7 +63,7 @@ _MEMORY_FLAGS: Final[dict[str, tuple[Callable[[HostGpu], bool | None], Repair]]]
 
 
 def judge_throttles(hosts: Mapping[str, HostGpus]) -> Judgement:
-    """Judge whether hardware holds no clock down. A GPU that does not say so is INCONCLUSIVE."""
+    """Judge whether hardware slows no clock down. A GPU that does not report this is INCONCLUSIVE."""
     wrong = [
         needs(f"{place} is throttled: {', '.join(gpu.throttles)}", Repair.COOLING)
         for place, gpu in all_gpus(hosts)
@@ -85,7 +87,8 @@ def judge_pcie(
 ) -> Judgement:
     """Judge whether each link has its generation and width. The link of an idle GPU can be slow, so it proves nothing.
 
-    `samples` are readings under load: one with full generation is proof for an idle GPU, a lower one a fault.
+    `samples` are readings under load. If one has the full generation, that is proof for a GPU that was idle. A lower
+    generation under load is a fault.
     """
     gpus = all_gpus(hosts)
     if not gpus:
@@ -131,4 +134,4 @@ def judge_pcie(
 
 
 _LINK: Final = "pci/pci_gpu_link_info/"
-"""Elements of the PCIe link; those that begin with `max_` name the most that GPU and host can do."""
+"""Path of the elements of the PCIe link. Those whose names begin with `max_` have the maximum of GPU and host."""

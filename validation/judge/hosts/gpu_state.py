@@ -28,7 +28,7 @@ from validation.judge.verdict import Verdict
 
 
 class Said(NamedTuple):
-    """An element that is not as on a healthy GPU."""
+    """An element whose text is not that of a healthy GPU."""
 
     aspect: Aspect
     verdict: Verdict
@@ -38,7 +38,7 @@ class Said(NamedTuple):
 _LOST: Final = re.compile(
     r"unknown error|requires? reset|is lost|\bERR!|fallen off|not initialized|uninitialized", re.IGNORECASE
 )
-"""Words for any value of a GPU that does not answer."""
+"""Words in place of any value if a GPU does not answer."""
 _NUMBER: Final = re.compile(
     r"-?[0-9]+(?:\.[0-9]+)?(?: ?(?:MHz|C|W|mV|MiB|KB/s|MB/s|GB/s|%|us|ms|bank\(s\))|x)?"
 )
@@ -65,7 +65,7 @@ def judge_elements(hosts: Mapping[str, HostGpus], aspect: Aspect) -> Judgement:
 
 
 def read_elements(place: str, elements: Iterable[tuple[str, str]]) -> list[Said]:
-    """Return the elements that are not as on a healthy GPU."""
+    """Return the elements whose texts are not those of a healthy GPU."""
     found = (_said(place, path, text) for path, text in elements)
     return [said for said in found if said is not None]
 
@@ -129,7 +129,9 @@ def _unknown(place: str, path: str, text: str) -> Said:
 
 
 def judge_alike(hosts: Mapping[str, HostGpus]) -> Judgement:
-    """INCONCLUSIVE by elements that a GPU lacks, or says nothing of, and another of its product and driver has."""
+    """Return INCONCLUSIVE if an element has no value on a GPU, and has one on another GPU of the same product and
+    driver.
+    """
     kinds: dict[tuple[str, str], dict[str, set[str]]] = {}
     for host in hosts.values():
         for gpu in host.gpus:
@@ -145,19 +147,19 @@ def judge_alike(hosts: Mapping[str, HostGpus]) -> Judgement:
 
 
 def _spoken(gpu: HostGpu) -> set[str]:
-    """Return the paths of elements that say something, of those that all GPUs of a model have."""
+    """Return the paths of the elements that have a value, without those that not all GPUs of a model have."""
     return {path for path, text in gpu.elements if text and text not in SILENT and not VARIES.search(path)}
 
 
 RECOVERY_DRIVER: Final = 570
-"""The branch of the driver from which on a GPU names its recovery action."""
+"""The first branch of the driver that reports the recovery action of a GPU."""
 _HISTORIES: Final = ("remapped_rows/remapped_row_pending", "remapped_rows/remapped_row_failure")
 
 
 def judge_silence(
     hosts: Mapping[str, HostGpus], declared: Sequence[DeclaredHost], systems: Sequence[System], aspect: Aspect
 ) -> Judgement:
-    """INCONCLUSIVE by GPUs without the elements that a verdict on this aspect needs."""
+    """Return INCONCLUSIVE if a GPU does not have the elements that a verdict on this aspect needs."""
     generations = {
         host.name: system.pcie_generation
         for host in declared
@@ -180,4 +182,4 @@ def judge_silence(
 
 
 AMPERE: Final = 4
-"""The generation of PCIe of GPUs that always name their recovery action."""
+"""PCIe generation of Ampere: GPUs of this generation and later ones always report their recovery action."""

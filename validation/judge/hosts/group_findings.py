@@ -1,4 +1,4 @@
-"""Names sick hosts and pairs by the outcomes of tests of groups, of the search or of any others."""
+"""Names sick hosts and pairs from the outcomes of any tests of groups, those of the search included."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -21,8 +21,8 @@ class GroupTest(NamedTuple):
 def judge_groups(hosts: Sequence[str], tests: Sequence[GroupTest]) -> list[Judgement]:
     """Judge whether all hosts work with each other.
 
-    A host is sick if it works in no group, and two groups that share only this host fail and work without it.
-    A pair is sick if a group of these two fails, and each of them works in another.
+    A host is sick if it works in no group, and two groups that share only this host fail although their other hosts
+    work with each other. A pair is sick if the group of these two hosts fails, and each of them works in another group.
     """
     if len(hosts) < 2:
         works = any(test.outcome == Outcome.WORKS for test in tests)
@@ -74,11 +74,11 @@ class _Shown:
         return [self.hosts[index] for index in bits(mask)]
 
     def works(self, mask: int) -> bool:
-        """Whether each pair of these hosts, or the only one, works in a group."""
+        """Whether each pair of these hosts works in some group; a single host must work in some group."""
         return all(self.joined[index] & mask == mask for index in bits(mask))
 
     def sick_hosts(self) -> Iterator[tuple[int, str]]:
-        """Yield the set of each sick host, and the finding."""
+        """Yield each sick host as a set, and the finding."""
         for index, name in enumerate(self.hosts):
             if self.joined[index]:
                 continue
@@ -89,7 +89,7 @@ class _Shown:
                 yield 1 << index, _finding(name, [test for _, test in two])
 
     def sick_pairs(self) -> Iterator[tuple[int, str]]:
-        """Yield the set of each pair that does not work together, and the finding."""
+        """Yield each sick pair as a set, and the finding."""
         found = set[int]()
         for mask, test in self.failed:
             fails = mask.bit_count() == 2 and not self.works(mask)
@@ -98,7 +98,7 @@ class _Shown:
                 yield mask, _finding(" with ".join(self.names(mask)), [test])
 
     def never_joined(self) -> Iterator[int]:
-        """Yield the set of each pair that works in no group."""
+        """Yield each pair that works in no group as a set."""
         every = (1 << len(self.hosts)) - 1
         for index, joined in enumerate(self.joined):
             for other in bits(every & ~joined & ~((1 << index + 1) - 1)):
@@ -106,7 +106,7 @@ class _Shown:
 
 
 def _judge_rest(shown: _Shown, unexplained: Sequence[tuple[int, GroupTest]]) -> list[Judgement]:
-    """Judge the groups that failed without a sick host or pair in them that is known."""
+    """Judge the failed groups that contain no known sick host or pair."""
     judgements = []
     open_groups = [(mask, test) for mask, test in unexplained if not shown.works(mask)]
     if open_groups:

@@ -1,7 +1,7 @@
 """Plans tests of groups of hosts that find sick hosts, slow links, and pairs that do not reach each other.
 
-A test of a group joins all its hosts, each with each. It works only if no host of the group is sick and no pair of
-its hosts has a fault. Hosts are numbered from 0.
+A test of a group connects each host of the group with each other host. It works only if no host of the group is sick
+and no pair of its hosts has a fault. Hosts are numbered from 0.
 """
 
 import math
@@ -14,13 +14,13 @@ from typing import Final
 MAX_FAULTS: Final = 8
 """Maximum number of faults for which `max_tests` lets a search finish."""
 REPEATS: Final = 2
-"""Tests of a search that are repeated because their outcome is unclear."""
+"""Maximum number of repeated tests in a search, because their outcome was unclear."""
 _FEW: Final = 3
 """Up to this number of hosts every pair is tested."""
 
 
 class Outcome(StrEnum):
-    """How a test of a group ended. UNCLEAR: it says nothing, for example because a host was not reached."""
+    """How a test of a group ended. UNCLEAR: the test has no result, for example because a host was not reached."""
 
     WORKS = "works"
     SLOW = "slow"
@@ -52,7 +52,7 @@ def max_tests(hosts: int) -> int:
     if hosts <= _FEW:
         return 1 + (math.comb(hosts, 2) if hosts > 2 else 0) + REPEATS
     limit, halvings = faults_at_most(hosts), math.ceil(math.log2(hosts))
-    # a fault is found among the hosts that are not examined yet, or late: among pairs that no test has joined
+    # A fault is found among the hosts that are not examined yet, or late: among pairs that no test has joined.
     examined = max(_among_unknown(hosts, limit - late) + late * (1 + halvings) for late in range(limit))
     return 1 + examined + limit * (halvings + 2) + 4 * limit + REPEATS
 
@@ -69,7 +69,7 @@ def search(hosts: int) -> Search:
 
 
 class _Ended(Exception):
-    """The search has no test left, or an outcome that contradicts another."""
+    """The search has no test left, or two outcomes contradict each other."""
 
 
 class _State:
@@ -87,7 +87,7 @@ class _State:
         self.apart = [0] * hosts
 
     def run(self) -> Search:
-        """Test all hosts at once, and if that does not work ever smaller groups."""
+        """Test all hosts at once; if that fails, test ever smaller groups."""
         every = list(range(self.hosts))
         if (yield from self.works(every)):
             return
@@ -106,7 +106,7 @@ class _State:
         yield from self.join()
 
     def works(self, group: Sequence[int]) -> Generator[Group, Outcome, bool]:
-        """Test a group, again if the outcome is unclear. Raises _Ended."""
+        """Test a group and return whether it works. If the outcome is unclear, repeat the test. Raises _Ended."""
         while True:
             if not self.left:
                 raise _Ended
@@ -125,7 +125,7 @@ class _State:
 
     def examine(self, queue: list[int]) -> Search:
         """Add the hosts of the queue to the clean ones, in portions. If a portion fails, name its first faulty host."""
-        fails = True  # all together
+        fails = True  # the test of all hosts has failed
         while queue:
             size = _portion(self.hosts, len(queue), self.found, fails)
             if not self.clean:
@@ -139,7 +139,7 @@ class _State:
                 continue
             end = yield from self.first(self.clean, queue[:size])
             fails = False
-            if not self.clean and end == 2:  # either, or both together
+            if not self.clean and end == 2:  # one of the two hosts, or their pair
                 self.later += queue[:2]
                 self.found += 1
             else:
@@ -161,7 +161,7 @@ class _State:
     def name(self, host: int, clean: Sequence[int]) -> Search:
         """Find the fault of a host that does not work with the clean ones.
 
-        A sick host works with neither half of them. Any other host has one partner that it does not reach.
+        A sick host works with neither half of the clean hosts. Any other host has one partner that it does not reach.
         """
         self.found += 1
         half = len(clean) // 2
@@ -180,7 +180,7 @@ class _State:
         self.part(host, partners[0])
 
     def part(self, host: int, other: int) -> None:
-        """Note that two hosts do not reach each other. Raises _Ended if a test said the contrary."""
+        """Note that two hosts do not reach each other. Raises _Ended if they worked together in a test."""
         if self.joined[host] >> other & 1:
             raise _Ended
         self.apart[host] |= 1 << other
@@ -191,8 +191,8 @@ class _State:
                 self.clean.remove(host)
 
     def join(self) -> Search:
-        """Test each pair with a partial host that no group has joined yet."""
-        for host in self.partial:  # which grows
+        """Test each pair of a partial host and another host that no group has joined yet."""
+        for host in self.partial:  # the list grows during the loop
             while missing := list(bits(self.missing(host))):
                 group, barred = [host], self.apart[host]
                 for other in [*missing, *self.partial, *self.clean]:
@@ -212,7 +212,7 @@ class _State:
                         raise _Ended
 
     def missing(self, host: int) -> int:
-        """Return the mask of the hosts that work, and that no test has joined with this one."""
+        """Return the mask of the working hosts that no test has joined with `host`."""
         working = sum(1 << other for other in [*self.clean, *self.partial])
         return working & ~self.joined[host] & ~self.apart[host]
 
@@ -227,7 +227,7 @@ def bits(mask: int) -> Iterator[int]:
 
 @lru_cache(maxsize=1 << 16)
 def _portion(hosts: int, unknown: int, found: int, fails: bool) -> int:
-    """Return how many of the unknown hosts a test adds, so that it works about as likely as not.
+    """Return the number of unknown hosts that a test adds, so that the probability of success is about one half.
 
     Each further fault is assumed to be half as likely. `fails`: at least one fault is among the unknown hosts.
     """
@@ -248,7 +248,7 @@ def _portion(hosts: int, unknown: int, found: int, fails: bool) -> int:
 
 def _among_unknown(hosts: int, faults: int) -> int:
     """Return the largest number of tests that `examine` makes to find these faults, without naming them."""
-    after = [0] * (hosts + 1)  # the next fault found; by the number of unknown hosts
+    after = [0] * (hosts + 1)  # the number of tests after the next fault, by the number of unknown hosts
     for found in range(faults, -1, -1):
         here, largest = [0] * (hosts + 1), [0] * (hosts + 1)
         for fails in (False, True) if found == 0 else (False,):

@@ -15,7 +15,8 @@ from validation.judge.verdict import Verdict
 def judge_rails(
     hosts: Mapping[str, Sequence[Port]], declared: Sequence[DeclaredHost], systems: Sequence[System]
 ) -> list[Judgement]:
-    """Judge whether each host has the RDMA ports of its model up, at their rate, and all as on the other hosts.
+    """Judge whether each host has the RDMA ports of its model, up and at their rate, and every port is as on the other
+    hosts.
 
     A port that is down on most hosts of the model is not in use.
     """
@@ -70,7 +71,9 @@ def _rail(port: Port) -> tuple[str, ...]:
 
 
 def judge_interfaces(hosts: Mapping[str, Sequence[Ethernet]], models: Mapping[str, str]) -> list[Judgement]:
-    """Judge whether each interface has link and speed as on the other hosts, and as the other port of its adapter."""
+    """Judge whether each interface has the same link and speed as on the other hosts, and as the other ports of its
+    adapter.
+    """
     if not hosts:
         return [NO_HOST]
     facts = {
@@ -117,11 +120,11 @@ def judge_interfaces(hosts: Mapping[str, Sequence[Ethernet]], models: Mapping[st
 
 
 FAST_MBITS: Final = 100_000
-"""From this speed on an interface belongs to storage or GPUs, and should run at its highest speed."""
+"""An interface that supports at least this speed belongs to storage or GPUs, and should run at its highest speed."""
 
 
 def _adapter_of(interface: str) -> str:
-    """Return the name without that of the port: ens1f0np0 and ens1f1np1 are of one adapter.
+    """Return the name of an interface without its port: ens1f0np0 and ens1f1np1 belong to one adapter.
 
     Example: `_adapter_of("ens1f0np0")` returns `'ens1'`.
     """
@@ -129,7 +132,9 @@ def _adapter_of(interface: str) -> str:
 
 
 def _unlike(hosts: Mapping[str, Mapping[str, tuple[str, ...]]], models: Mapping[str, str]) -> list[str]:
-    """Return the ports that differ between hosts of a model: of the minority, or of all without a majority."""
+    """Return the ports that differ between hosts of a model: those of the minority, or of all hosts if there is no
+    majority.
+    """
     wrong = []
     for model in sorted({models.get(name, "") for name in hosts}):
         peers = {name: ports for name, ports in hosts.items() if models.get(name, "") == model}
@@ -173,7 +178,7 @@ _REDIRECTS: Final = frozenset({"SrcValid+", "ReqRedir+", "CmpltRedir+", "Upstrea
 
 
 def judge_modules(hosts: Mapping[str, Sequence[str]], models: Mapping[str, str]) -> Judgement:
-    """Judge whether the module for GPUDirect RDMA is loaded where there are RDMA adapters."""
+    """Judge whether the kernel module for GPUDirect RDMA is loaded on each host with RDMA adapters."""
     if not hosts:
         return NO_HOST
     with_rdma = {name for name, modules in hosts.items() if _RDMA & set(modules)}

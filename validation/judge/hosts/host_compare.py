@@ -7,15 +7,15 @@ T = TypeVar("T")
 
 
 def median(values: list[int]) -> int:
-    """Return the middle value, of an even number the higher of the two; 0 for none."""
+    """Return the middle value; of an even number of values, the higher of the two in the middle; 0 without values."""
     ordered = sorted(values)
     return ordered[len(ordered) // 2] if ordered else 0
 
 
 def below_median(values: Mapping[T, int], percent: int, kinds: Mapping[T, str]) -> list[tuple[T, int, int]]:
-    """Return those below this share of the median of their kind, with their value and the median.
+    """Return the keys whose values are below this percentage of the median of their kind, each with value and median.
 
-    Of two values the median is the higher: one of two hosts that is slow must be seen.
+    The median of two values is the higher one, so that the slow one of two hosts is found.
     """
     found = []
     for kind in sorted({kinds.get(key, "") for key in values}):

@@ -15,21 +15,21 @@ from validation.judge.verdict import Verdict
 NO_HOST: Final = Judgement(Verdict.ERROR, "no host answered")
 NO_GPU: Final = Judgement(Verdict.ERROR, "no host answered with a GPU")
 FIO_PERCENT: Final = 75
-"""The least share of the median of all hosts at which a host reads."""
+"""Minimum read rate of a host, in percent of the median of all hosts."""
 NAMED: Final = 4
 """Maximum number of faults that a reason names. The others are counted."""
 
 
 class _Fact(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Names in JSON are in camel case."""
+    """Base of all facts. Names in JSON are in camel case."""
 
 
 class HostGpu(_Fact, frozen=True):
-    """One GPU as nvidia-smi describes it; None where it does not say.
+    """One GPU as nvidia-smi describes it; None for a value that it does not give.
 
-    `uncorrected_errors` are those since the driver was loaded. `is_idle`: its clocks are down because nothing runs, so
-    its PCIe link may be, too. `throttles` are the reasons for which hardware holds the clocks down. `elements` are
-    path and text of every leaf of its XML, in order.
+    `uncorrected_errors` are those since the driver was loaded. `is_idle`: its clocks are low because nothing runs, so
+    its PCIe link may be slow too. `throttles` are the reasons for which hardware holds the clocks down. `elements` has
+    path and text of every leaf of the GPU's XML, in order.
     """
 
     bus_id: str
@@ -58,7 +58,7 @@ class HostGpu(_Fact, frozen=True):
 class HostGpus(_Fact, frozen=True):
     """The GPUs of a host.
 
-    `attached` is the number that nvidia-smi counted, `elements` are elements outside the GPUs.
+    `attached` is the number of GPUs that nvidia-smi counted; `elements` has the elements outside the GPUs.
     """
 
     driver: str
@@ -80,7 +80,7 @@ class Xid(_Fact, frozen=True):
 
     @property
     def name(self) -> str:
-        """The name by which people look it up. Example: `Xid 79`."""
+        """The name under which documents list the error. Example: `Xid 79`."""
         return f"{self.kind} {self.code}" if self.code else self.kind
 
 
@@ -111,7 +111,7 @@ class Interface(_Fact, frozen=True):
 
 
 class Port(_Fact, frozen=True):
-    """A port of an RDMA adapter. `unknown` are lines that muster does not know, and figures that are none."""
+    """A port of an RDMA adapter. `unknown` has lines that muster does not know, and figures that are no numbers."""
 
     adapter: str
     port: int
@@ -124,7 +124,7 @@ class Port(_Fact, frozen=True):
 
 
 class Ethernet(_Fact, frozen=True):
-    """A network interface as ethtool describes it; None where it does not say.
+    """A network interface as ethtool describes it; None for a value that it does not give.
 
     `supported_mbits` is the highest speed of its link modes, 0 if it names none.
     """
@@ -137,10 +137,10 @@ class Ethernet(_Fact, frozen=True):
 
 
 class KernelLog(_Fact, frozen=True):
-    """The lines of a kernel's log that tell of hardware.
+    """The lines of a kernel's log about hardware.
 
-    `unknown` are lines of the driver and of hardware that no pattern takes; `notes` those that are no fault by
-    themselves. `is_whole`: it begins with the boot.
+    `unknown` has lines of the driver and of hardware that match no pattern; `notes` has lines that are no fault by
+    themselves. `is_whole`: the log begins with the boot.
     """
 
     faults: list[Xid]
@@ -150,21 +150,23 @@ class KernelLog(_Fact, frozen=True):
 
 
 class NvLinks(_Fact, frozen=True):
-    """The rate of each NVLink by GPU and link, 0 if it is inactive; and the lines that have neither."""
+    """The rate of each NVLink by GPU and link, 0 for an inactive link; and the lines that name no rate."""
 
     mbytes_per_second: dict[int, dict[int, int]]
     unknown: list[str] = []
 
 
 class Topology(_Fact, frozen=True):
-    """How GPUs are joined: the columns, and by GPU its cells with CPU and NUMA affinity behind them."""
+    """How GPUs are connected: the names of the columns, and the cells of each GPU, with CPU and NUMA affinity at the
+    end.
+    """
 
     columns: list[str]
     rows: dict[str, list[str]]
 
 
 class FioJob(_Fact, frozen=True):
-    """A group of fio's jobs. `error` is an errno, 0 for none; `read_ms` is for how long it read."""
+    """A group of fio's jobs. `error` is an errno, 0 for none; `read_ms` is the duration of its reads."""
 
     name: str
     error: int
@@ -182,9 +184,9 @@ class Mount(_Fact, frozen=True):
 
 
 class BurnIn(_Fact, frozen=True):
-    """How a load on all GPUs ended: those with wrong results, of how many, and the rate of each at the end.
+    """How a load on all GPUs ended: the GPUs with wrong results, the number of GPUs, and the rate of each at the end.
 
-    `warnings` are the words and counts with which it spoke of errors while it ran.
+    `warnings` has the words and counts about errors that it printed while it ran.
     """
 
     faulty: list[int]
@@ -194,12 +196,12 @@ class BurnIn(_Fact, frozen=True):
 
 
 class System(_Fact, frozen=True):
-    """The hardware of a complete host of this model, with the source of the figures. `gpu` occurs in the name of its
-    GPUs.
+    """The hardware of a complete host of this model, with the source of the figures.
 
-    `products` are their whole names. `pcie_generation` and `pcie_width` are those of the link of a GPU under load.
-    `memory_mib` and `power_limit_watts` are the minimum of a GPU, `nvlink_mbytes_per_second` that of a link.
-    `adapters` is the number of RDMA ports with at least `adapter_gbits`. 0: no figure.
+    `gpu` occurs in the product names of its GPUs; `products` are the complete names. `pcie_generation` and `pcie_width`
+    are those of a GPU's link under load. `memory_mib` and `power_limit_watts` are the minimum of a GPU,
+    `nvlink_mbytes_per_second` is the minimum of a link. `adapters` is the number of RDMA ports with at least
+    `adapter_gbits`. 0: no figure.
     """
 
     model: str
@@ -221,8 +223,9 @@ class System(_Fact, frozen=True):
 
 
 class Threshold(_Fact, frozen=True):
-    """The minimum of a figure for a number of GPUs of a model on a fabric, with its source. `gpu`
-    occurs in the name.
+    """The minimum of a figure for a number of GPUs of a model on a fabric, with its source.
+
+    `gpu` occurs in the product name of these GPUs.
     """
 
     metric: str
@@ -238,7 +241,10 @@ class Threshold(_Fact, frozen=True):
 
 
 def judge_inventory(hosts: Mapping[str, HostGpus], *, expected_hosts: int, gpus_per_host: int) -> Judgement:
-    """Whether every host has all its GPUs: counted host by host, because seven and nine are sixteen, too."""
+    """Judge whether every host has all its GPUs.
+
+    Each host is counted alone, because seven and nine GPUs are sixteen, too.
+    """
     wrong = [
         f"{name} has {len(host.gpus)} of {gpus_per_host} GPUs"
         for name, host in sorted(hosts.items())
@@ -260,7 +266,10 @@ def judge_inventory(hosts: Mapping[str, HostGpus], *, expected_hosts: int, gpus_
 
 
 def judge_equality(hosts: Mapping[str, HostGpus], golden: HostGpus | None = None) -> Judgement:
-    """Whether driver, model, vBIOS, InfoROM and memory are equal everywhere, or as on the golden host."""
+    """Judge whether driver, model, vBIOS, InfoROM, memory and modes (such as MIG and ECC) are equal on all hosts.
+
+    With a golden host, they must equal those of that host.
+    """
     if not all_gpus(hosts):
         return NO_GPU
     facts: dict[str, Callable[[HostGpu], object]] = {
@@ -285,7 +294,10 @@ def judge_equality(hosts: Mapping[str, HostGpus], golden: HostGpus | None = None
 
 
 def judge_nccl(run: NcclRun, thresholds: Iterable[Threshold], *, metric: str, fabric: str) -> Judgement:
-    """Whether the run reached the bus bandwidth for its GPUs, at the size of the threshold and not on the average."""
+    """Judge whether the run reached the bus bandwidth for its GPUs.
+
+    The row of the threshold's size counts, not the average.
+    """
     wrong = [row for row in run.rows if row.wrong]
     if wrong:
         subject = f"{wrong[0].wrong} wrong values at {wrong[0].size_bytes} bytes"
@@ -325,7 +337,9 @@ def judge_ports(hosts: Mapping[str, Sequence[Port]], *, ports: int, rate_gbits: 
 
 
 def judge_mtu(hosts: Mapping[str, Mapping[str, Interface]], networks: Sequence[str], least: int) -> Judgement:
-    """Whether each host has an interface in each of these networks, and all of them take frames of that size."""
+    """Judge whether each host has an interface in each of these networks, and all these interfaces have at least this
+    MTU.
+    """
     if not hosts:
         return NO_HOST
     if not networks or not least:
@@ -347,7 +361,7 @@ def judge_mtu(hosts: Mapping[str, Mapping[str, Interface]], networks: Sequence[s
 
 
 def judge_driver(drivers: Mapping[str, str], branch: str) -> Judgement:
-    """Whether every driver is of the branch that the site declares, such as 580 or 580.82."""
+    """Judge whether every driver is of the branch that the site declares, such as 580 or 580.82."""
     if not branch:
         return Judgement(Verdict.INCONCLUSIVE, "the site file has no versions.driver")
     return of_faults(
@@ -360,7 +374,9 @@ def judge_driver(drivers: Mapping[str, str], branch: str) -> Judgement:
 
 
 def judge_kubelets(hosts: Mapping[str, int], nodes: Mapping[str, int]) -> Judgement:
-    """Whether Kubernetes has as many GPUs on each host as the driver there shows, and none on another host."""
+    """Judge whether Kubernetes has the same number of GPUs on each host as the driver there, and no GPUs on another
+    node.
+    """
     if not nodes:
         return Judgement(Verdict.INCONCLUSIVE, "no scenario ran on the cluster, so its nodes are not known")
     wrong = [
@@ -404,7 +420,7 @@ def judge_fio(hosts: Mapping[str, Sequence[FioJob]], *, read_bytes_per_second: i
 def site_threshold(
     thresholds: Iterable[Threshold], metric: str, models: Sequence[str], fabric: str
 ) -> Threshold | None:
-    """The threshold of a figure of all hosts together; None for no GPU."""
+    """Return the threshold of a figure of all hosts together; None without GPUs or without a threshold."""
     return find_threshold(thresholds, metric, models, fabric) if models else None
 
 
@@ -434,7 +450,7 @@ def _is_inside(addresses: Sequence[str], network: str) -> bool:
 
 
 def _odd(subject: str, values: Sequence[tuple[str, object]], expected: object) -> list[str]:
-    """Return the values that differ from the expected one; without `expected`, from the most frequent one."""
+    """Return the values that differ from `expected`; if that is None, from the most frequent value."""
     if not values:
         return []
     usual = Counter(value for _, value in values).most_common(1)[0][0] if expected is None else expected
@@ -442,12 +458,12 @@ def _odd(subject: str, values: Sequence[tuple[str, object]], expected: object) -
 
 
 def of_faults(wrong: Sequence[str]) -> Judgement:
-    """FAIL by these faults; PASS without one."""
+    """Return FAIL with these faults as the reason; PASS without a fault."""
     return Judgement(Verdict.FAIL, some(wrong)) if wrong else Judgement(Verdict.PASS)
 
 
 def some(names: Sequence[str]) -> str:
-    """The first of them, and how many there are beside.
+    """Return the first names, and the number of the others.
 
     Example: `some(["a", "b", "c", "d", "e"])` returns `'a; b; c; d; 1 more'`.
     """

@@ -1,4 +1,4 @@
-"""The declared hosts of a site, and how the judgements of one check on several tools become one verdict."""
+"""The declared hosts of a site, and the function that joins the judgements of one check on several tools."""
 
 from collections.abc import Container, Iterable, Sequence
 from typing import Final
@@ -11,11 +11,11 @@ from validation.judge.verdict import Verdict, gravest
 from validation.judge.waivers import MAX_REASON_CHARACTERS
 
 MISSING_TOOL: Final = 127
-"""The exit code of every shell for a command that is not there."""
+"""The exit code of every shell for a command that does not exist."""
 
 
 class DeclaredHost(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A host with GPUs as the site file has it. `gpus` is 0 where neither it nor its model says how many."""
+    """A host with GPUs of the site file. `gpus` is 0 if neither the site file nor the model gives their number."""
 
     name: str
     model: str
@@ -27,13 +27,13 @@ class HostSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
 
     - `away`: the hosts in maintenance with the reasons.
     - `driver`: the branch of the driver.
-    - `networks`: the networks to the storage, `servers` its addresses there, `other_vlans` the networks without
-      storage.
-    - `mounts`: the directories at which the hosts mount it.
+    - `networks`: the networks to the storage; `servers`: the storage's addresses there; `other_vlans`: the networks
+      without storage.
+    - `mounts`: the directories at which the hosts mount the storage.
     - `golden`: the host that the others must equal.
     - `tests`: the loads that may be put on the hosts.
-    - `nonce`: a name of this run alone, part of the names of our files on the mounts. So no file of that name exists
-      before the run.
+    - `nonce`: a name of this run alone. It is part of the names of the files that the run writes on the mounts, so no
+      such file exists before the run.
     - `name`: the name of the site.
     """
 
@@ -53,7 +53,9 @@ class HostSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
 
 
 class HostScope(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The references for the layers below Kubernetes: the site, and the figures of the file with that digest."""
+    """The references for the layers below Kubernetes: the site, and the figures of the file with the digest
+    `figures_sha256`.
+    """
 
     site: HostSite
     systems: list[System]
@@ -62,10 +64,11 @@ class HostScope(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
 
 
 def join(judgements: Iterable[Judgement], *, evidence: bool) -> Judgement:
-    """Return one judgement for several: the worst verdict, its reasons first and then those of the others.
+    """Return one judgement for several: the worst verdict, with its reasons first and then the reasons of the other
+    verdicts.
 
     NO_HOST is left out if another judgement gives the cause. Without `evidence` there is no PASS. Judgements that are
-    not required are skipped, unless there is no other.
+    not required are skipped, unless all are not required.
     """
     every = list(judgements)
     every = [judgement for judgement in every if judgement != NO_HOST] or every
@@ -109,7 +112,9 @@ def system_of(host: DeclaredHost, systems: Sequence[System]) -> System | None:
 def hosts_with_systems(
     names: Container[str], declared: Iterable[DeclaredHost], systems: Sequence[System]
 ) -> tuple[list[tuple[DeclaredHost, System]], list[str]]:
-    """Return the declared hosts with the hardware of their models, and in words the hosts of models without figures."""
+    """Return the declared hosts with the hardware of their models, and the names of the hosts whose models have no
+    figures.
+    """
     known: list[tuple[DeclaredHost, System]] = []
     unknown: list[str] = []
     for host in declared:

@@ -1,4 +1,6 @@
-"""The links of hosts: NVLinks and how they join the GPUs, the fabric manager, errors that were counted, full frames."""
+"""Judges the links of hosts: NVLinks and their topology, the fabric manager, error counters, frames of the full
+size.
+"""
 
 import re
 from collections import Counter
@@ -64,7 +66,9 @@ def judge_nvlinks(
 
 
 def judge_link_errors(hosts: Mapping[str, Mapping[str, str]]) -> list[Judgement]:
-    """FAIL if an NVLink was recovered or had an error; INCONCLUSIVE by counters that muster does not know."""
+    """Return FAIL if an NVLink had an error or its recovery failed; INCONCLUSIVE for counters that muster does not
+    know.
+    """
     if not hosts:
         return [NO_HOST]
     wrong, unknown = [], []
@@ -91,9 +95,10 @@ def judge_topology(
     golden: str,
     systems: Sequence[System] = (),
 ) -> Judgement:
-    """Judge whether GPUs and adapters are joined as on the golden host, else as on most hosts of the model.
+    """Judge whether GPUs and adapters are connected as on the golden host or, without one, as on most hosts of the
+    model.
 
-    Where the figures of the model name adapters, each GPU must have one behind its own PCIe switch.
+    If the figures of the model have adapters, each GPU must have an adapter behind its own PCIe switch.
     """
     if not hosts:
         return NO_HOST
@@ -117,7 +122,9 @@ def judge_topology(
 
 
 def _far_adapters(name: str, topology: Topology, system: System) -> list[str]:
-    """Return the adapters that a host lacks: their number, and GPUs without one behind their PCIe switch."""
+    """Return the findings about missing adapters: too few on the host, or GPUs without an adapter behind their PCIe
+    switch.
+    """
     adapters = [index for index, column in enumerate(topology.columns) if not column.startswith("GPU")]
     if len(adapters) < system.adapters:
         finding = f"{name} shows {len(adapters)} of {system.adapters} adapters"
@@ -129,9 +136,9 @@ def _far_adapters(name: str, topology: Topology, system: System) -> list[str]:
 
 
 _NEAR: Final = frozenset({"PIX", "PXB"})
-"""At most PCIe switches stand between the two."""
+"""Cells for a GPU and an adapter between which there are at most PCIe switches."""
 RATE_PERCENT: Final = 98
-"""The least share of its rate that an NVLink shows: tools round it."""
+"""Minimum rate of an NVLink in percent of the figure, because tools round it."""
 _LINK_ERRORS: Final = frozenset(
     {
         "Replay Errors", "Recovery Errors", "CRC Errors", "CRC FLIT Error", "CRC Data Error", "CRC FLIT Errors",
@@ -143,13 +150,13 @@ _NOT_COUNTED: Final = frozenset(
     {"Symbol Errors", "Symbol BER", "Effective BER", "Tx packets", "Tx bytes", "Rx packets", "Rx bytes"}
     | {"Total link recovery events", "Raw BER"}
 )
-"""Errors that are corrected on the way, packets and bytes."""
+"""Counters that are no faults: errors that were corrected, packets and bytes."""
 
 
 def judge_fabric(
     states: Mapping[str, str], declared: Sequence[DeclaredHost], systems: Sequence[System]
 ) -> Judgement:
-    """Whether the fabric manager runs on every host whose GPUs are joined by switches."""
+    """Judge whether the fabric manager runs on every host whose GPUs are connected by switches."""
     of_model = {host.name: system_of(host, systems) for host in declared}
     switched = [name for name, system in of_model.items() if system is not None and system.fabric == SWITCHED]
     if not switched:
@@ -167,7 +174,10 @@ def judge_fabric(
 def judge_fabric_states(
     hosts: Mapping[str, HostGpus], declared: Sequence[DeclaredHost], systems: Sequence[System]
 ) -> Judgement:
-    """INCONCLUSIVE if a GPU on switches does not report its fabric state. GPUs before Hopper cannot report it."""
+    """Return INCONCLUSIVE if a GPU on switches does not report its fabric state.
+
+    GPUs before Hopper cannot report it.
+    """
     of_model = {host.name: system_of(host, systems) for host in declared}
     silent = [
         place
@@ -185,13 +195,14 @@ def judge_fabric_states(
 
 
 FIRST_WITH_STATE: Final = 5
-"""GPUs with this generation of PCIe say the state of their fabric."""
+"""GPUs from this PCIe generation on report the state of their fabric."""
 
 
 def judge_counted(hosts: Mapping[str, Mapping[str, int | None]], models: Mapping[str, str]) -> Judgement:
-    """INCONCLUSIVE by counters that a link lacks and another of its kind has, and by links that one host lacks.
+    """Return INCONCLUSIVE if a link lacks a counter that another link of its kind has, or a host lacks a link of its
+    model.
 
-    The kind of a link is that of its adapter, such as mlx5; interfaces of the kernel are of one kind.
+    The kind of a link is its adapter's, such as mlx5. All interfaces of the kernel are of one kind.
     """
     kinds: dict[str, set[str]] = {}
     links: dict[str, set[str]] = {}
@@ -223,7 +234,7 @@ def _kind_of(link: str) -> str:
 def judge_counters(
     before: Mapping[str, Mapping[str, int | None]], after: Mapping[str, Mapping[str, int | None]]
 ) -> Judgement:
-    """Judge whether no link counted anything between two readings, and none disappeared.
+    """Judge whether no counter of a link changed between two readings, and no link disappeared.
 
     A counter that the adapter does not have is INCONCLUSIVE.
     """
@@ -251,9 +262,10 @@ def judge_frames(
     mtu: int,
     other_vlans: Sequence[str],
 ) -> Judgement:
-    """Whether every host got an answer of each server to each frame of the full size that must not be divided.
+    """Judge whether each server answered every host's frames of the full size, which must not be fragmented.
 
-    Of VLANs without storage the site file has no address that could answer, so where there are some, nothing is proven.
+    In VLANs without storage, the site file has no address that could answer. If there are such VLANs, the verdict is
+    INCONCLUSIVE.
     """
     if not hosts and servers and mtu:
         return NO_HOST

@@ -10,7 +10,7 @@ from validation.judge.hosts.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 CLOCK_PERCENT: Final = 80
-"""The least share of the median clock and power of its model that a GPU has under load."""
+"""Minimum clock and power of a GPU under load, in percent of the median of its model."""
 
 
 def judge_load(samples: Mapping[str, Sequence[HostGpus]], models: Mapping[str, str]) -> list[Judgement]:

@@ -12,7 +12,7 @@ MAX_LINE_CHARACTERS = 160
 
 
 def judge_logs(logs: Mapping[str, KernelLog]) -> list[Judgement]:
-    """FAIL by the faults, INCONCLUSIVE by lines that are not understood; corrected errors are named, and pass."""
+    """Return FAIL for faults and INCONCLUSIVE for unknown lines. Corrected errors are named, and pass."""
     wrong = [
         needs(f"{name}: {error}{f' on {bus_id}' if bus_id else ''} ({count} times)", repair)
         for name, log in sorted(logs.items())

@@ -1,4 +1,4 @@
-"""How tools ran on hosts: for how long, and between which boots; and whether the GPUs are those of the site file."""
+"""Judges how tools ran on hosts (duration, reboots), and whether the GPUs are those of the site file."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,9 @@ MEASURED_FIO_GRACE_MS: Final = 1000
 
 
 def judge_boots(boots: Mapping[str, Sequence[str]], *, is_needed: bool) -> list[Judgement]:
-    """Judge whether no host rebooted between two readings: a reboot clears counters and logs.
+    """Judge whether no host rebooted between its readings, because a reboot clears counters and logs.
 
-    `boots` has the boot id of each reading. If `is_needed`, a reading without one is INCONCLUSIVE.
+    `boots` has the boot id of each reading. If `is_needed`, a reading without a boot id is INCONCLUSIVE.
     """
     anew = [name for name, ids in sorted(boots.items()) if len(set(ids) - {""}) > 1]
     if anew:
@@ -30,7 +30,7 @@ def judge_boots(boots: Mapping[str, Sequence[str]], *, is_needed: bool) -> list[
 
 
 def judge_duration(ran_ms: Mapping[str, int], subject: str, *, least_ms: int) -> list[Judgement]:
-    """Return FAIL if a load ended before its time on a host, also if the load itself reported success."""
+    """Return FAIL if a load ended before its time on a host, even if the load itself reported success."""
     early = [
         f"{name}: {subject} ended after {ran // 1000} of {least_ms // 1000} s"
         for name, ran in sorted(ran_ms.items())
@@ -70,9 +70,9 @@ def _is_of(product: str, system: System) -> bool:
 def judge_power(
     hosts: Mapping[str, HostGpus], declared: Sequence[DeclaredHost], systems: Sequence[System]
 ) -> list[Judgement]:
-    """Judge whether every GPU may draw its default power, and that of the system's figure.
+    """Judge whether the power limit of every GPU is at least its default, and at least the figure of the host's model.
 
-    A limit that nvidia-smi does not say, or in another unit than W, is INCONCLUSIVE.
+    If nvidia-smi gives no limit, or one in another unit than W, the verdict is INCONCLUSIVE.
     """
     limits = {host.name: system_of(host, systems) for host in declared}
     wrong, unknown = [], []
@@ -104,7 +104,7 @@ def _milliwatts(text: str) -> int | None:
 
 
 def judge_owners(hosts: Mapping[str, HostGpus]) -> list[Judgement]:
-    """Judge whether every GPU is shown once: two hosts with the same one would be one host.
+    """Judge whether every GPU is shown once: two hosts that show the same GPU would be one host.
 
     A GPU without a UUID is INCONCLUSIVE, because nothing else identifies it.
     """

@@ -1,4 +1,7 @@
-"""The storage as the hosts have it: mounts, bytes that one host wrote and another reads; and the load on all GPUs."""
+"""Judges the storage of hosts: mounts, and files that one host wrote and another reads.
+
+Judges the load on all GPUs, too.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -10,9 +13,11 @@ from validation.judge.hosts.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 SPREAD_PERCENT: Final = 5
-"""Tolerated difference from the median of the model under the same load (DeepOps, HPLTHRESH 1.05)."""
+"""Maximum percentage by which a host may be below the median of its model under the same load (DeepOps, HPLTHRESH
+1.05).
+"""
 GPU_SPREAD_PERCENT: Final = 10
-"""The same of one GPU: rates of good ones differ more than their sums."""
+"""The same for one GPU: rates of single healthy GPUs differ more than their sums."""
 _ALIASES: Final = {"nfsvers": "vers", "intr": "", "nointr": ""}
 """Options that `mount` shows under another name than it accepts, or ignores."""
 _NO_MOUNT: Final = Judgement(Verdict.INCONCLUSIVE, "no mount was declared: --mount DIRECTORY")
@@ -24,7 +29,9 @@ def judge_mounts(
     options: Sequence[str],
     servers: Sequence[str],
 ) -> Judgement:
-    """Whether each declared directory is an NFS mount on each host, from a server of the site, with its options."""
+    """Judge whether each declared directory is an NFS mount on each host, from a server of the site, with the given
+    options.
+    """
     if not mounts:
         return _NO_MOUNT
     if not hosts:
@@ -50,7 +57,7 @@ def judge_written(
     read: Mapping[str, Mapping[str, Sequence[str]]],
     mounts: Sequence[str],
 ) -> Judgement:
-    """Judge whether every host wrote into every mount, and every host read there the files of all hosts."""
+    """Judge whether every host wrote a file into every mount, and read there the files of all hosts."""
     if not mounts:
         return _NO_MOUNT
     if not written or not read:
@@ -80,9 +87,10 @@ def judge_burn_in(
     cards: Mapping[str, str] = {},
     thresholds: Sequence[Threshold] = (),
 ) -> Judgement:
-    """Judge whether no GPU calculated anything wrong, all were loaded, and each was as fast as those of its model.
+    """Judge whether no GPU had wrong results, all GPUs were loaded, and each was as fast as the others of its model.
 
-    `cards` names the GPU of each host. Its figure is of one GPU; hosts without a name are compared with each other.
+    `cards` has the product of the GPUs of each host. The threshold of a product is for one GPU. Hosts without a product
+    are compared with each other.
     """
     if not hosts:
         return NO_HOST

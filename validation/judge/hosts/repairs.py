@@ -1,6 +1,6 @@
-"""Names the repair of each fault of a host, by the documents of its maker.
+"""Names the repair of each fault of a host, by the documents of the part's maker.
 
-The sources stand in docs/reference/host-repairs.md, read on 2026-11-27.
+The sources are in docs/reference/host-repairs.md, read on 2026-11-27.
 """
 
 from enum import StrEnum
@@ -8,7 +8,7 @@ from typing import Final
 
 
 class Repair(StrEnum):
-    """The first step that puts a fault right."""
+    """The first step of the repair of a fault."""
 
     JOB = "look at the job"
     RESET = "reset the GPU"
@@ -105,5 +105,5 @@ _OTHERS: Final = {
 
 
 def needs(finding: str, repair: Repair) -> str:
-    """Return a finding with its repair."""
+    """Return the text of a finding with its repair."""
     return f"{finding} -> {repair}"

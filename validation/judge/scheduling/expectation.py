@@ -1,4 +1,6 @@
-"""Compares the state of the cluster with the expectation of a step: both as data, the differences in words."""
+"""Compares the state of the cluster with the expectation of a step: both are data, and the differences are
+sentences.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -12,8 +14,9 @@ from validation.judge.units import gpus
 class Expectation(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The exact values after a step has settled. GPU quantities are in thousandths.
 
-    Only the devices may be left open, by `same_gpu` and `gpus_in_use`. `ended` are jobs that reached their time
-    limit, and still exist without a pod. The key is absent if there is none, as in records of older versions.
+    Only the devices need not be exact: `same_gpu` and `gpus_in_use` give conditions on them. `ended` are jobs that
+    reached their time limit, and still exist without a pod. The key is absent if there is none, as in records of older
+    versions.
     """
 
     allocated_milli: dict[str, int]
@@ -28,7 +31,7 @@ class Expectation(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 
     @property
     def ended_jobs(self) -> frozenset[str]:
-        """The jobs that had their time."""
+        """The jobs that reached their time limit."""
         return frozenset(self.ended or ())
 
 
@@ -46,13 +49,15 @@ class Actual(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
     gpus_in_use: int
     devices: dict[str, tuple[str, ...]]
     unsettled: tuple[str, ...] = ()
-    """Workloads that neither run nor wait with a pod: not started, being deleted, or between two pods."""
+    """Workloads that neither run nor have a pending pod: not started, being deleted, or between two pods."""
     others: tuple[str, ...] = ()
     """Pods with GPUs that belong to no project of the scenario, as `project/pod`."""
 
 
 def observe(state: State, evicted: Sequence[str], projects: Sequence[str]) -> Actual:
-    """The Actual of `state` for the workloads of `projects`; `evicted` names those evicted since the step began."""
+    """Return the actual values of `state` for the workloads of `projects`; `evicted` are the workloads that were
+    evicted since the step began.
+    """
     held = state.allocated_milli()
     allocated = {project: held.get(project, 0) for project in projects}
     running = {key for key in state.running() if key[0] in allocated}
@@ -79,7 +84,7 @@ def observe(state: State, evicted: Sequence[str], projects: Sequence[str]) -> Ac
 
 
 def differences(expected: Expectation, actual: Actual) -> list[str]:
-    """One line for each value that is not the expected one; empty if the expectation is satisfied."""
+    """Return one line for each value that differs from the expectation; empty if it is satisfied."""
     lines = [line for _, line in _allocation_differences(expected, actual)]
     if expected.gpus_in_use is not None and expected.gpus_in_use != actual.gpus_in_use:
         lines.append(f"GPUs in use: expected {expected.gpus_in_use}, are {actual.gpus_in_use}")
@@ -102,7 +107,7 @@ def differences(expected: Expectation, actual: Actual) -> list[str]:
 
 
 def _allocation_differences(expected: Expectation, actual: Actual) -> list[tuple[str, str]]:
-    """The differences that a division of GPUs can have, each with the field of the expectation."""
+    """Return the differences in the fields that the oracle derives too, each with the name of its field."""
     lines = [("allocated", line) for line in _allocation(expected.allocated_milli, actual.allocated_milli)]
     if expected.total_milli != actual.total_milli:
         lines.append(
@@ -118,7 +123,8 @@ def _allocation_differences(expected: Expectation, actual: Actual) -> list[tuple
 def contradictions(
     expected: Expectation, division: oracle.Division, excused: Collection[str] = ()
 ) -> list[str]:
-    """One line for each value that the oracle derives otherwise than expected, but for the fields in `excused`.
+    """Return one line for each value for which the oracle and the expectation differ, except for the fields in
+    `excused`.
 
     Evictions and devices are not compared: the oracle divides one pool of GPUs and has no past.
     """

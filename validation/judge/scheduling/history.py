@@ -9,7 +9,7 @@ from validation.judge.events import Event
 
 
 class Violation(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """An invariant did not hold at `t_ms`."""
+    """An invariant was violated at `t_ms`."""
 
     t_ms: int
     message: str
@@ -29,7 +29,7 @@ Invariant = Callable[[History], list[Violation]]
 
 
 def first_of_each(violations: Sequence[Violation]) -> list[Violation]:
-    """Of violations with the same message the first."""
+    """Return the first violation of each message."""
     first: dict[str, Violation] = {}
     for violation in violations:
         first.setdefault(violation.message, violation)

@@ -1,7 +1,7 @@
 """Invariants: conditions that are evaluated after every single event. Over-commitment for one event is a violation.
 
 An invariant is a function of the whole list of events. It returns its violations. `INVARIANTS` names all of them.
-`window_ms` and `end_ms` matter to those that judge how long a state lasted.
+Invariants that judge how long a state lasted use `window_ms` and `end_ms`.
 
 `SUBJECTS` counts the objects that could violate each invariant. An invariant without a subject proves nothing.
 
@@ -54,10 +54,11 @@ def _full_nodes(state: State) -> Iterator[str]:
 
 
 def gpu_capacity(history: History) -> list[Violation]:
-    """No GPU is ever held twice: whole devices by one pod, shared ones up to 1 in all; every holder says
-    which.
+    """No GPU is held twice: one pod holds a whole device, the fractions of a shared device sum up to at most 1.
 
-    Where a kubelet speaks, a pod with whole GPUs holds those that the kubelet gave it, and none until then.
+    Every holder names its devices.
+
+    If the kubelet of a node reports, a pod with whole GPUs holds the GPUs that the kubelet gave it, and none before.
     """
     return wrong_states(history, _device_faults)
 
@@ -157,10 +158,11 @@ def interactive_never_evicted(history: History) -> list[Violation]:
 
 
 def gang_all_or_none(history: History) -> list[Violation]:
-    """A gang has all the pods it needs bound, or none, except for a moment while it starts or ends.
+    """A gang has at least its minimum of bound pods, or none, except for a moment while it starts or ends.
 
-    A gang is incomplete with at least one and fewer than `min_member` bound pods. A moment is `window_ms`. Time runs
-    from the event that made the gang incomplete to the event that ended this, or to the end of the history.
+    A gang is incomplete with at least one and fewer than `min_member` bound pods. A moment is `window_ms`. The time
+    begins with the event that made the gang incomplete. It ends with the event that ended this state, or at the end of
+    the history.
 
     Pods being deleted do not count as bound, finished ones do. A gang that the scenario deleted is not judged.
     """
@@ -227,24 +229,22 @@ OF_LIMITED_PROJECTS = frozenset({"interactive-time-limit", "node-affinity"})
 
 
 def _holders(history: History) -> int:
-    """Pods that held GPUs."""
+    """Return the number of pods that held GPUs."""
     return len({pod.uid for pod in _holding(history)})
 
 
 def _protected_holders(history: History) -> int:
-    """Pods that held GPUs and cannot be preempted."""
+    """Return the number of pods that held GPUs and cannot be preempted."""
     return len({pod.uid for pod in _holding(history) if not pod.preemptible})
 
 
 def _evicted_pods(history: History) -> int:
-    """Pods whose eviction was announced."""
+    """Return the number of pods whose eviction the scheduler announced."""
     return len(_announced(history))
 
 
 def _evictions_beside_protected(history: History) -> int:
-    """Return the number of evictions while a non-preemptible pod held GPUs: the moments at which it could have been
-    evicted.
-    """
+    """Return the number of non-preemptible pods that held GPUs at an eviction, and so could have been evicted."""
     announced = {pod.uid: pod for pod in _announced(history)}
     beside = set()
     for event, state in replay(history.events):
@@ -254,7 +254,7 @@ def _evictions_beside_protected(history: History) -> int:
 
 
 def _gangs(history: History) -> int:
-    """Gangs of more than one pod."""
+    """Return the number of gangs with a minimum above one pod."""
     gangs: set[Workload] = set()
     for begun, event, state in _since(history):
         if not begun:
@@ -283,7 +283,7 @@ def _announced(history: History) -> list[PodSeen]:
 
 
 def _holding(history: History) -> Iterator[PodSeen]:
-    """Every pod that held GPUs, as it was at the beginning and after each of its events."""
+    """Yield every pod that held GPUs, in its state at the beginning and after each of its events."""
     for begun, event, state in _since(history):
         if not begun:
             yield from state.holding()
@@ -292,7 +292,7 @@ def _holding(history: History) -> Iterator[PodSeen]:
 
 
 def _since(history: History) -> Iterator[tuple[bool, Event, State]]:
-    """The events that are judged, with the state that each leads to, and whether there was one before it."""
+    """Yield each judged event with the state after it, and first whether it is not the first judged event."""
     begun = False
     for event, state in replay(history.events):
         if event.t_ms >= history.since_ms:

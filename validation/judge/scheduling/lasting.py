@@ -1,6 +1,6 @@
-"""Violations that last: a wrong state, or one that stays wrong for too long.
+"""Violations that last: a wrong state, or a state that is wrong for too long.
 
-Each is reported in every scenario into which it lasts, even if no event of that scenario caused it.
+A violation is reported in every scenario during which it lasts, even if no event of that scenario caused it.
 """
 
 from collections.abc import Callable, Iterable
@@ -38,7 +38,8 @@ def _note(first: dict[str, int], messages: Iterable[str], t_ms: int) -> None:
 def overdue_states(history: History, faults: Faults) -> list[Violation]:
     """Return the faults that last for more than `window_ms` and do not end before the judged time begins.
 
-    Time runs from the event that caused the fault to the one that ended it, or to the end of the history.
+    The time of a fault begins with the event that caused it. It ends with the event that ended it, or at the end of the
+    history.
     """
     violations: list[Violation] = []
     wrong_since: dict[str, int] = {}

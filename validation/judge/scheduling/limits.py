@@ -10,14 +10,14 @@ from validation.judge.state import replay
 from validation.judge.units import seconds
 
 EARLY_MS: Final = 1_000
-"""Kubernetes has the start of a pod in whole seconds, rounded down."""
+"""Tolerated time by which a pod ends too early: Kubernetes has its start in whole seconds, rounded down."""
 LATE_MS: Final = 20_000
-"""The operator looks every 5 s; then the owner of the pod has to take it away."""
+"""Tolerated time by which a pod ends too late: the operator checks every 5 s; then the pod's owner has to delete it."""
 
 
 @dataclass(slots=True)
 class Run:
-    """An interactive pod of a project with a limit: when it got a node, when it began to run, when it left."""
+    """An interactive pod of a project with a limit: when it got a node, began to run, and began to terminate."""
 
     pod: PodSeen
     limit_ms: int
@@ -26,23 +26,23 @@ class Run:
     left_ms: int | None = None
 
     def had_its_time(self, now_ms: int) -> bool:
-        """Whether it may end at this moment for its limit."""
+        """Return whether its time limit may end it at this moment."""
         return now_ms - self.bound_ms >= self.limit_ms - EARLY_MS
 
     @property
     def due_ms(self) -> int | None:
-        """When it should have ended at the latest; None if it never ran."""
+        """The latest moment at which it must end; None if it never ran."""
         return None if self.running_ms is None else self.running_ms + self.limit_ms + LATE_MS
 
 
 class Runs:
-    """The runs of interactive pods that a limit holds for, by uid, brought up to date event by event."""
+    """The runs of the interactive pods to which a limit applies, by uid, updated event by event."""
 
     def __init__(self) -> None:
         self.by_uid: dict[str, Run] = {}
 
     def follow(self, event: Event, projects: dict[str, ProjectSet]) -> None:
-        """Take the event, after which the projects are these."""
+        """Apply the event; `projects` are the projects after it."""
         if not isinstance(event, PodSeen) or not event.interactive:
             return
         run = self.by_uid.get(event.uid)
@@ -64,7 +64,7 @@ class Runs:
 
 
 def interactive_time_limit(history: History) -> list[Violation]:
-    """An interactive job runs no longer than its project allows, but for the moment that it takes to end it."""
+    """An interactive job runs no longer than its project allows, plus the time that it takes to end it."""
     violations = []
     for run in _runs(history):
         until_ms = history.end_ms if run.left_ms is None else run.left_ms
@@ -87,7 +87,7 @@ def runs_to_their_limit(history: History) -> int:
 
 
 def _runs(history: History) -> list[Run]:
-    """All runs, as they are at the end."""
+    """Return all runs in their final state."""
     runs = Runs()
     for event, state in replay(history.events):
         runs.follow(event, state.projects)
@@ -95,9 +95,9 @@ def _runs(history: History) -> list[Run]:
 
 
 def node_affinity(history: History) -> list[Violation]:
-    """A job of a project that is limited to groups of nodes runs only there.
+    """A job of a project that is limited to groups of nodes runs only in these groups.
 
-    Training and interactive jobs have groups of their own.
+    A project can have different groups for training and for interactive jobs.
     """
     violations = []
     for event, allowed, node_type in _placed(history):
@@ -112,12 +112,12 @@ def node_affinity(history: History) -> list[Violation]:
 
 
 def limited_to_nodes(history: History) -> int:
-    """Pods that were placed while their project was limited to groups of nodes."""
+    """Return the number of pods that were placed while their project was limited to groups of nodes."""
     return sum(event.t_ms >= history.since_ms for event, _, _ in _placed(history))
 
 
 def _placed(history: History) -> Iterator[tuple[PodSeen, tuple[str, ...], str]]:
-    """Each pod of a limited project as it got its node, with the groups that it may be on, and that of the node."""
+    """Yield each pod of a limited project when it gets its node, with the allowed groups, and the group of the node."""
     placed: set[str] = set()
     for event, state in replay(history.events):
         if not isinstance(event, PodSeen) or not event.holds or event.uid in placed:
