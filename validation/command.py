@@ -201,7 +201,8 @@ def _chosen_hosts(options: dict[str, Any]) -> "SiteHosts | None":
 
 
 def _run(scenarios: "list[LoadedScenario]", options: dict[str, Any]) -> "tuple[Report, Path]":
-    require_extra("validation", *(["deployment"] if options["target"] == LAB else []))  # a lab has a site file
+    # a lab has a site file
+    require_extra("validation", *(["deployment"] if options["target"] == LAB else []))
     from validation.harness.pytest_run import run
     from validation.run.first_result import prepare_lab
 

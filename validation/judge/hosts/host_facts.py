@@ -85,7 +85,10 @@ class Xid(_Fact, frozen=True):
 
 
 class NcclRow(_Fact, frozen=True):
-    """One size of a nccl-tests run. The bandwidth is the lower of out-of-place and in-place; `wrong` of both."""
+    """One size of a nccl-tests run.
+
+    The bandwidth is the lower of out-of-place and in-place; `wrong` is the sum of both, None if a count is missing.
+    """
 
     size_bytes: int
     bus_gbytes_per_second: float
