@@ -1,6 +1,4 @@
-"""Writes the forms of all objects of a record and its log, as a page of the documents and as the table of the second
-verifier.
-"""
+"""Writes the forms of all objects of a record and its log: as a page, and as the table of the second verifier."""
 
 import textwrap
 from pathlib import Path

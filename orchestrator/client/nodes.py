@@ -113,7 +113,7 @@ async def while_some_answer(
 ) -> list[Answer]:
     """Ask all questions at once. Return the answers if no further answer comes for `patience_seconds`.
 
-    With 40 nodes of which 3 do not answer, and 1 s of patience, the 37 answers return after 1 s and not after 3 s.
+    Example: 3 of 40 nodes do not answer, and the patience is 1 s. Then the 37 answers return after 1 s, not after 3 s.
     """
     pending = {asyncio.ensure_future(question) for question in questions}
     answers = []

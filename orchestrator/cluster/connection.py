@@ -49,8 +49,8 @@ class Connection:
 
     A request that the server refused before any action (429 or 503 with Retry-After) is repeated, up to
     `limits.attempts` tries. So is a read whose connection failed. A write is not: the server may have carried it out.
-    If the server refuses the token (401) and the token has changed since (projected tokens rotate), the request is
-    repeated once with the new token.
+    If the server refuses the token (401), and the token has changed since, the request is repeated once with the new
+    token.
     """
 
     def __init__(

@@ -254,6 +254,7 @@ class Transport:
 
         Bookmarks are asked for and yielded. An ERROR event is raised as the leaf of its code (`Gone`: list again). If
         nothing comes for `timeout_seconds` and a grace period, raises `Unreachable`: the connection is half open.
+
         `on_accepted` is called when the server has accepted the watch, before the first event. If the caller stops
         early, it must close the iterator (`contextlib.aclosing`).
         """

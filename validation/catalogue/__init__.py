@@ -1,3 +1,3 @@
-"""The catalogue: every requirement of the documents, the checks that prove it, and the kinds of site with the
-requirements that do not apply to them.
+"""The catalogue: every requirement of the documents, the checks that prove it, and the requirements that do not apply
+to each kind of site.
 """

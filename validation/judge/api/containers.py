@@ -24,8 +24,9 @@ WRITTEN: Final = "written"
 READ: Final = "read"
 REUSED: Final = "reused"
 VOLUMES: Final = (WRITTEN, READ, REUSED)
-"""The kinds of views of a volume, in order: a first job writes, a second job on another node reads, and a third job
-reads after both are deleted.
+"""The kinds of views of a volume, in order.
+
+A first job writes, and a second job on another node reads. A third job reads after both are deleted.
 """
 CLAIM: Final = "test"
 _FILE: Final = "/tmp/pvc1mount/written-by"  # noqa: S108 - where the paper mounts it, in a container
@@ -128,9 +129,7 @@ def _judge_volume(
 
 
 def _wrong_content(answer: AnswerSeen, written: AnswerSeen, earlier: Sequence[Event], state: State) -> str:
-    """Return what is wrong with the read content, its writer or its node, compared with the written one; empty if
-    nothing is.
-    """
+    """Return the fault of the read content, of its writer or of its node; empty if there is none."""
     kind, (_, workload), writer = kind_of(answer.view), job_of(answer.view), job_of(written.view)
     words, nodes, content = answer.output.split(), _running(state, answer.view), written.output.strip()
     if not words or words[-1] not in nodes:

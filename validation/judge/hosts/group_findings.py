@@ -21,8 +21,9 @@ class GroupTest(NamedTuple):
 def judge_groups(hosts: Sequence[str], tests: Sequence[GroupTest]) -> list[Judgement]:
     """Judge whether all hosts work with each other.
 
-    A host is sick if it works in no group, and two groups that share only this host fail although their other hosts
-    work with each other. A pair is sick if the group of these two hosts fails, and each of them works in another group.
+    A host is sick if it works in no group, and two groups that share only this host fail. The other hosts of each of
+    these groups must work with each other. A pair is sick if the group of these two hosts fails, and each of them works
+    in another group.
     """
     if len(hosts) < 2:
         works = any(test.outcome == Outcome.WORKS for test in tests)
