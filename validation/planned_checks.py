@@ -37,7 +37,9 @@ class Check:
 
     @property
     def id(self) -> str:
-        """`<scenario>/<step>`, `<scenario>/utilization`, or `<scenario>/view/<name>`, `…/training/…`, and so on."""
+        """The id: `<scenario>/<step>`, `<scenario>/utilization`, or with the kind: `<scenario>/view/<name>`,
+        `…/training/…`.
+        """
         return f"{self.scenario.id}/{self.name}"
 
     @property
@@ -62,8 +64,9 @@ class Check:
 
 
 def plan(scenarios: list[LoadedScenario]) -> list[Check]:
-    """Return all checks, group by group. Each scenario has steps, views, results of jobs, use of GPUs, then
-    invariants.
+    """Return all checks, group by group.
+
+    The order in a scenario is: steps, views, results of jobs, use of GPUs, invariants.
     """
     checks: list[Check] = []
     for number, group in enumerate(chains(scenarios)):
@@ -85,7 +88,10 @@ def plan(scenarios: list[LoadedScenario]) -> list[Check]:
 
 
 def invariants_of(scenario: LoadedScenario) -> list[str]:
-    """The invariants that are checked over the scenario: some only where it can have a subject."""
+    """Return the invariants that are checked over the scenario.
+
+    Some are checked only if the scenario can have a subject.
+    """
     projects, steps = scenario.projects.values(), scenario.steps
     applies = {
         "interactive-time-limit": any(project.interactive_limit_ms for project in projects),

@@ -196,10 +196,10 @@ class GpusSeen(
 class WatchSeen(
     msgspec.Struct, frozen=True, tag="watch", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """The state of the watch of `kind`: `listed` for the first time, `lost`, `resumed` where it was lost, or
+    """The state of the watch of `kind`: `listed` for the first time, `lost`, `resumed` from its last version, or
     `relisted`.
 
-    After `relisted`, the events in between are unknown.
+    After `relisted`, the events in between are unknown. `absent`: the cluster does not serve the kind.
     """
 
     t_ms: int

@@ -1,14 +1,16 @@
-"""How an expectation comes true and lasts, moment by moment: the run waits by it, `rejudge` repeats it."""
+"""Follows from event to event whether an expectation is satisfied and lasts.
+
+The run waits with it; `rejudge` repeats it.
+"""
 
 from validation.judge.convergence import Convergence, ConvergenceResult
 
 
 class Settling:
-    """Waits for an expectation that becomes true before `within_ms` and then stays true for `hold_ms` without a
-    break.
+    """The wait for an expectation to be satisfied before `within_ms`, and then for `hold_ms` without a break.
 
     Times count from the beginning of the wait. Call `pass_time` before each event and `note` after it. The first
-    Convergence that either returns is the result.
+    Convergence that one of them returns is the result.
     """
 
     def __init__(self, *, within_ms: int, hold_ms: int) -> None:
@@ -19,7 +21,9 @@ class Settling:
         self._flaps = 0
 
     def pass_time(self, now_ms: int) -> Convergence | None:
-        """Nothing changed until `now_ms`: it has lasted long enough, or time is up."""
+        """Note that nothing changed until `now_ms`; return the result if the expectation lasted for `hold_ms`, or time
+        is up.
+        """
         if self._since_ms is not None:
             return self._end(ConvergenceResult.CONVERGED, now_ms) if self.remaining_ms(now_ms) <= 0 else None
         if now_ms < self._within_ms:
@@ -27,7 +31,10 @@ class Settling:
         return self._end(ConvergenceResult.FLAPPED if self._flaps else ConvergenceResult.TIMED_OUT, now_ms)
 
     def note(self, now_ms: int, *, holds: bool, ruled_out: bool = False) -> Convergence | None:
-        """From `now_ms` on the expectation holds or not. `ruled_out`: it cannot come true any more."""
+        """Note whether the expectation is satisfied from `now_ms` on; return the result, if there is one now.
+
+        `ruled_out`: the expectation cannot be satisfied any more.
+        """
         if holds and self._since_ms is None:
             if now_ms > self._within_ms:
                 return self.pass_time(now_ms)
@@ -41,7 +48,7 @@ class Settling:
         return self.pass_time(now_ms)
 
     def remaining_ms(self, now_ms: int) -> int:
-        """How long the wait can still last if nothing changes."""
+        """Return the remaining time of the wait if nothing changes."""
         if self._since_ms is not None:
             return self._since_ms + self._hold_ms - now_ms
         return self._within_ms - now_ms

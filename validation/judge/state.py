@@ -31,12 +31,12 @@ class State:
     deleted: set[Workload] = field(default_factory=set)
     deleted_projects: set[str] = field(default_factory=set)
     witnesses: dict[str, GpusSeen] = field(default_factory=dict)
-    """By node, the last report of its kubelet and its driver."""
+    """The last report of the kubelet and the driver of each node, by node."""
     applied: int = 0
     projects: dict[str, ProjectSet] = field(default_factory=dict)
-    """The projects with their limits, as they were set last. `quotas` has the value that is used most."""
+    """The projects with their latest limits. `quotas` repeats their quotas."""
     node_types: dict[str, str] = field(default_factory=dict)
-    """By node, the group of nodes that it is in."""
+    """The group of nodes of each node, by node."""
     cordoned: set[str] = field(default_factory=set)
     """The nodes that take no new pods, until they are about to be opened."""
     drained: set[str] = field(default_factory=set)
@@ -44,14 +44,14 @@ class State:
     _bound_at: dict[str, int] = field(default_factory=dict)
     _said_at: dict[str, int] = field(default_factory=dict)
     _given: dict[str, dict[str, frozenset[int]]] = field(default_factory=dict)
-    """By node and name of a pod, the GPUs that the kubelet gave it."""
+    """The GPUs that the kubelet gave each pod, by node and by name of the pod."""
     _holding: dict[str, PodSeen] = field(default_factory=dict)
-    """By uid, those of the pods that occupy GPUs."""
+    """The pods that occupy GPUs, by uid."""
     _members: dict[Workload, dict[str, PodSeen]] = field(default_factory=dict)
-    """By workload and uid, the pods that exist."""
+    """The existing pods, by workload and uid."""
 
     def copy(self) -> "State":
-        """The same state, to be changed by itself."""
+        """Return a copy of the state that changes independently."""
         return State(
             dict(self.nodes),
             dict(self.quotas),
@@ -73,7 +73,7 @@ class State:
         )
 
     def apply(self, event: Event) -> None:
-        """Bring the state up to `event`."""
+        """Update the state with `event`."""
         self.applied += 1
         match event:
             case PodSeen():
@@ -106,7 +106,7 @@ class State:
                     self.deleted |= workloads
 
     def _see(self, pod: PodSeen) -> None:
-        """Take a pod as it is now."""
+        """Store the present state of a pod."""
         holds = pod.holds
         self._join(pod)
         if pod.change == "deleted":
@@ -122,7 +122,7 @@ class State:
             self._holding.pop(pod.uid, None)
 
     def _join(self, pod: PodSeen) -> None:
-        """Add the pod to its workload, or remove it. `pods` is its earlier state."""
+        """Add the pod to its workload, or remove it. `self.pods` still has its earlier state."""
         before = self.pods.get(pod.uid)
         moved = before is not None and (before.project != pod.project or before.workload != pod.workload)
         if before is not None and (moved or pod.change == "deleted"):
@@ -134,7 +134,7 @@ class State:
             self._members.setdefault((pod.project, pod.workload), {})[pod.uid] = pod
 
     def _hear(self, event: GpusSeen) -> None:
-        """Store the report of a kubelet and a driver. A report without any GPU removes the one before."""
+        """Store the report of a kubelet and a driver. A report without any GPU removes the previous report."""
         if not event.gpus:
             self.witnesses.pop(event.node, None)
             self._given.pop(event.node, None)
@@ -148,35 +148,35 @@ class State:
         self._given[event.node] = {name: frozenset(indices) for name, indices in given.items()}
 
     def given(self, pod: PodSeen) -> frozenset[int]:
-        """Return the GPUs that the kubelet of its node gave the pod, by reports since the pod was bound.
+        """Return the GPUs that the kubelet of its node gave the pod, by a report since the pod was bound.
 
-        Earlier reports are of another pod with that name.
+        An earlier report can be about another pod of that name.
         """
         if self._said_at.get(pod.node, 0) < self._bound_at.get(pod.uid, self.applied):
             return frozenset()
         return self.named(pod)
 
     def named(self, pod: PodSeen) -> frozenset[int]:
-        """The GPUs that the kubelet of its node gave to a pod of that name, whenever it said so."""
+        """Return the GPUs that the kubelet of its node gave to a pod of that name, by its last report of any time."""
         return self._given.get(pod.node, {}).get(f"{pod.namespace}/{pod.pod}", frozenset())
 
     def holding(self) -> list[PodSeen]:
-        """The pods that occupy GPUs now."""
+        """Return the pods that occupy GPUs now."""
         return list(self._holding.values())
 
     def allocated_milli(self) -> dict[str, int]:
-        """Thousandths of a GPU held by each project; every known project is a key."""
+        """Return the thousandths of a GPU that each project holds; every known project is a key."""
         held = dict.fromkeys(self.quotas, 0)
         for pod in self.holding():
             held[pod.project] = held.get(pod.project, 0) + pod.gpu_milli
         return held
 
     def by_workload(self) -> dict[Workload, list[PodSeen]]:
-        """All pods that exist, by project and workload."""
+        """Return all existing pods, by project and workload."""
         return {key: list(members.values()) for key, members in self._members.items()}
 
     def running(self) -> set[Workload]:
-        """Workloads of which at least `min_member` pods run and none is being deleted."""
+        """Return the workloads of which at least `min_member` pods run and are not being deleted."""
         return {
             key
             for key, pods in self.by_workload().items()
@@ -185,15 +185,15 @@ class State:
         }
 
     def pending(self) -> set[Workload]:
-        """Submitted workloads without a single bound pod; one whose pod does not exist yet is among them."""
+        """Return the submitted workloads without any bound pod, also those whose pods do not exist yet."""
         pods = self.by_workload()
         occupied = {key for key, members in pods.items() if any(pod.node for pod in members)}
         return (self.expected | set(pods)) - occupied - self.deleted
 
     def devices(self, *, by_kubelets: bool = False) -> dict[tuple[str, int], dict[str, int]]:
-        """For every GPU (node, index) in use: the thousandths that each pod, by uid, holds of it.
+        """Return the thousandths that each pod, by uid, holds of each GPU (node, index) in use.
 
-        By the scheduler's word, or of whole GPUs by that of the kubelets where they speak.
+        The devices are those of the scheduler. With `by_kubelets`, whole GPUs are those of the kubelets that report.
         """
         shares: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
         for pod in self.holding():
@@ -212,7 +212,7 @@ def replay(events: Iterable[Event]) -> Iterator[tuple[Event, State]]:
 
 
 def fold(events: Iterable[Event]) -> State:
-    """The state after all events."""
+    """Return the state after all events."""
     state = State()
     for event in events:
         state.apply(event)
@@ -220,7 +220,7 @@ def fold(events: Iterable[Event]) -> State:
 
 
 def evictions(events: Iterable[Event]) -> list[PodSeen]:
-    """The first event of every pod on which an eviction was announced, in order of time."""
+    """Return, for every evicted pod, the first event with its eviction, in order of time."""
     first_events: dict[str, PodSeen] = {}
     for event in events:
         if isinstance(event, PodSeen) and event.eviction is not None:
@@ -229,7 +229,7 @@ def evictions(events: Iterable[Event]) -> list[PodSeen]:
 
 
 def series(events: Iterable[Event]) -> list[tuple[int, dict[str, int]]]:
-    """Allocated thousandths of a GPU per project over time: one entry per change, at its `t_ms`."""
+    """Return the allocated thousandths of a GPU of each project over time: one entry for each change, at its `t_ms`."""
     points: list[tuple[int, dict[str, int]]] = []
     for event, state in replay(events):
         allocated = state.allocated_milli()

@@ -1,4 +1,4 @@
-"""The events of a run with the counts up to each index, so that many checks are judged in one pass."""
+"""The events of a run with the state and the counts up to an index, so that many checks are judged in one pass."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -15,11 +15,11 @@ class _Before:
     at: int = 0
     state: State = field(default_factory=State)
     uids: dict[str, set[str]] = field(default_factory=dict)
-    """By project, the uids of its pods."""
+    """The uids of the pods of each project."""
     pod_events: dict[str, int] = field(default_factory=dict)
     project_of: dict[str, str] = field(default_factory=dict)
     moved: set[str] = field(default_factory=set)
-    """The uids that were seen in more than one project, which no cluster has."""
+    """The uids that were seen in more than one project, which is impossible in a real cluster."""
 
     def apply(self, event: Event) -> None:
         self.at += 1
@@ -31,14 +31,14 @@ class _Before:
             self.pod_events[event.project] = self.pod_events.get(event.project, 0) + 1
 
     def count_pods(self, projects: Collection[str]) -> int:
-        """How many pods these projects had, each counted once."""
+        """Return the number of pods of these projects, each counted once."""
         of_projects = [self.uids.get(project, set()) for project in projects]
         repeated = (sum(uid in uids for uids in of_projects) - 1 for uid in self.moved)
         return sum(map(len, of_projects)) - sum(max(0, times) for times in repeated)
 
 
 class Timeline:
-    """All events in order; the list may grow. Steps that are judged in their order fold each event once."""
+    """All events in order; the list may grow. If steps are judged in order, each event is applied only once."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.events = events
@@ -51,11 +51,11 @@ class Timeline:
         self._between: tuple[tuple[int, int], Evidence] | None = None
 
     def state_before(self, index: int) -> State:
-        """The state that the events before the index lead to, a copy."""
+        """Return a copy of the state after the events before the index."""
         return self._fold(index).state.copy()
 
     def evidence_before(self, index: int, projects: Collection[str]) -> Evidence:
-        """The evidence in the events before the index about the pods of these projects."""
+        """Return the evidence in the events before the index about the pods of these projects."""
         before = self._fold(index)
         gpus = [gpus for gpus in before.state.nodes.values() if gpus]
         return Evidence(
@@ -66,7 +66,10 @@ class Timeline:
         )
 
     def evidence_between(self, from_event: int, until_event: int) -> Evidence:
-        """The evidence in these events about the pods of all projects, with the nodes at their end."""
+        """Return the evidence in these events about the pods of all projects.
+
+        The nodes are those after the last event.
+        """
         if self._between is None or self._between[0] != (from_event, until_event):
             nodes = [event for event in self.nodes_before(until_event) if isinstance(event, NodeSeen)]
             gpus = [gpus for gpus in {event.node: event.gpus for event in nodes}.values() if gpus]
@@ -87,7 +90,7 @@ class Timeline:
         return self._evicted_at.get(uid, index) < index
 
     def gaps(self, from_event: int, until_event: int) -> list[WatchSeen]:
-        """The times in these events at which a watch was lost and begun again: events may be missing there."""
+        """Return the events of watches that were begun again by a list: other events may be missing before them."""
         self._index()
         return [event for number, event in self._gaps if from_event <= number < until_event]
 

@@ -2,7 +2,7 @@
 
 
 def gpus(milli: int) -> str:
-    """Thousandths of a GPU as GPUs: `2`, `0.5`.
+    """Return thousandths of a GPU as GPUs: `2`, `0.5`.
 
     Example: `gpus(500)` returns `'0.5'`.
     """
@@ -10,7 +10,7 @@ def gpus(milli: int) -> str:
 
 
 def seconds(milliseconds: int) -> str:
-    """Milliseconds as seconds: `12.3 s`.
+    """Return milliseconds as seconds: `12.3 s`.
 
     Example: `seconds(12345)` returns `'12.3 s'`.
     """
@@ -18,7 +18,7 @@ def seconds(milliseconds: int) -> str:
 
 
 def spell(seconds: int) -> str:
-    """Return a duration, about, for people: `60 s`, `3 minutes`.
+    """Return an approximate duration for people: `60 s`, `3 minutes`.
 
     Example: `spell(150)` returns `'2 minutes'`.
     """

@@ -10,15 +10,15 @@ class Verdict(StrEnum):
     PASS = "PASS"  # noqa: S105 - a verdict
     FAIL = "FAIL"
     WAIVED = "WAIVED"
-    """It failed, and a deviation that names it was accepted beforehand."""
+    """The check failed, and a waiver that names it was accepted before the run."""
     NOT_APPLICABLE = "NOT_APPLICABLE"
-    """Declared in the profile before the run; never decided by the run itself."""
+    """The profile declared before the run that the check does not apply."""
     BLOCKED = "BLOCKED"
-    """Not run, because something that it builds on failed."""
+    """The check was not run, because a check on which it builds did not pass."""
     INCONCLUSIVE = "INCONCLUSIVE"
-    """It cannot be said whether it holds: not run, not finished, or nothing to judge."""
+    """There is no verdict: the check was not run or not finished, or had nothing to judge."""
     ERROR = "ERROR"
-    """The harness, not the cluster, failed, or the evidence is less than the least that the check needs."""
+    """The harness failed and not the cluster, or there is less evidence than the check needs."""
 
 
 ACCEPTABLE = frozenset({Verdict.PASS, Verdict.WAIVED, Verdict.NOT_APPLICABLE})
@@ -34,5 +34,7 @@ _GRAVEST_FIRST = (
 
 
 def gravest(verdicts: Collection[Verdict]) -> Verdict:
-    """The first of ERROR, FAIL, INCONCLUSIVE, BLOCKED, WAIVED and PASS that is among them; INCONCLUSIVE of nothing."""
+    """Return the first of ERROR, FAIL, INCONCLUSIVE, BLOCKED, WAIVED and PASS that occurs; INCONCLUSIVE if none
+    does.
+    """
     return next((verdict for verdict in _GRAVEST_FIRST if verdict in verdicts), Verdict.INCONCLUSIVE)

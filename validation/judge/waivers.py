@@ -1,4 +1,7 @@
-"""Deviations that a person answers for, accepted before the run: each of one host and one fact, for at most a year."""
+"""Deviations that a person has accepted before the run.
+
+Each is for one fact (of one host, if it is about hosts) and at most a year.
+"""
 
 import calendar
 import re
@@ -10,16 +13,17 @@ import msgspec
 from validation.judge.verdict import Verdict
 
 MAX_REASON_CHARACTERS: Final = 1000
-"""The reason of a check of hosts is cut there."""
+"""A longer reason of a check of hosts is cut."""
 OF_HOSTS: Final = "/layer/"
-"""The id of a check of hosts has it."""
+"""Part of the id of every check of hosts."""
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 LEAST_CHARACTERS: Final = 4
-"""Shorter facts are parts of every reason, and would excuse all of them."""
+"""Minimum length of a fact. A shorter text is part of many reasons, and would excuse all of them."""
 
 
 class Waiver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The `owner` accepts until the day `expires` (YYYY-MM-DD), that day included, that the check `id` fails by `fact`.
+    """The acceptance of a failure: until the day `expires` (YYYY-MM-DD, included), the `owner` accepts that check `id`
+    fails by `fact`.
 
     `fact` is a part of a sentence of the check. `host` is the host of that sentence; only a check of hosts has one.
     """
@@ -35,7 +39,7 @@ class Waiver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def accepted(
     waivers: Sequence[Waiver], check_id: str, verdict: Verdict, said: Sequence[str], today: str
 ) -> list[Waiver]:
-    """The waivers that together excuse every sentence of a failed check; none if a sentence remains.
+    """Return the waivers that together excuse every sentence of a failed check; none if a sentence remains.
 
     They apply until they expire, and only to a failure. `said` are the sentences by which the check fails.
     """
@@ -48,7 +52,7 @@ def accepted(
 
 
 def sentences(reason: str) -> list[str]:
-    """The sentences of the reason of a check of hosts; none of one that was cut, which may say anything.
+    """Return the sentences of the reason of a check of hosts. A cut reason has none, because its end is unknown.
 
     Example: `sentences("h1: no GPU; h2: no GPU")` returns `['h1: no GPU', 'h2: no GPU']`.
     """

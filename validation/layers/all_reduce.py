@@ -1,8 +1,10 @@
-"""Joins the GPUs of a group of hosts by NCCL. It runs on each host as `python3 -c`, with the standard library alone.
+"""Connects the GPUs of a group of hosts by NCCL. It runs on each host as `python3 -c`, with the standard library alone.
 
-Arguments: number of the test, index of this host, number of hosts, GPUs of each, address and port of the first host.
-Then seconds, and bytes of a buffer. NCCL reads the address from NCCL_COMM_ID, so no launcher such as
-mpirun is needed. Without NCCL or driver it ends with 127, and after the seconds by SIGALRM.
+Arguments: number of the test, index of this host, number of hosts, GPUs of each host. Then address and port of the
+first host, time limit in seconds, size of a buffer in bytes.
+
+NCCL reads the address from NCCL_COMM_ID, so no launcher such as mpirun is needed. Without NCCL or a driver it ends with
+127. At its time limit it ends by SIGALRM.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ def check(code: int) -> None:
 
 
 def load(name: str) -> ctypes.CDLL:
-    """Load a library; without it the exit code is that of a missing program."""
+    """Load a library. If it is missing, end with the exit code of a missing program."""
     try:
         return ctypes.CDLL(name)
     except OSError as error:
@@ -79,7 +81,7 @@ class Gpu:
 
 
 def together(nccl: ctypes.CDLL, gpus: list[Gpu], begin: Callable[[int, Gpu], None], rounds: int = 1) -> None:
-    """Begin calls on all GPUs as groups of NCCL, then wait until they are done."""
+    """Begin calls on all GPUs, each round as one group of NCCL, then wait until they are done."""
     for _ in range(rounds):
         check(nccl.ncclGroupStart())
         for number, gpu in enumerate(gpus):
@@ -130,7 +132,7 @@ def main(index: int, hosts: int, count: int, seconds: int, size: int) -> None:
         for gpu in gpus
         for at in range(0, size - BLOCK_BYTES + 1, BLOCK_BYTES)
     )
-    together(nccl, gpus, reduce)  # no host leaves before all have come so far
+    together(nccl, gpus, reduce)  # no host ends before all hosts have come here
     print(f"all-reduce: {hosts} hosts, {ranks} GPUs, {size} bytes, {int(rate / 10**6)} MB/s, {wrong} wrong")
     sys.stdout.flush()
     for gpu in gpus:

@@ -14,7 +14,7 @@ _RATE: Final = re.compile(r"\((\d+) Gflop/s\)")
 
 
 def read_burn_in(text: str) -> BurnIn:
-    """Return how it ended. Raises LayerError if it did not come to its end: it has no exit code that would say so."""
+    """Return how the load ended. Raises LayerError if it did not finish; its exit code does not show that."""
     ended = re.search(r"^Tested (\d+) GPUs:", text, re.MULTILINE)
     verdicts: dict[int, bool] = {}
     for gpu, verdict in _VERDICT.findall(text):

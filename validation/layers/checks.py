@@ -19,9 +19,10 @@ from validation.layers.readings import Readings
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A check of the hosts. `test` is the load that it puts on them, as the command line names it; empty for none.
+    """A check of the hosts. `test` is the command line's name for the load that it puts on them; empty if it puts none.
 
-    `bound` states before the start how often and how long its tools run, where that depends on their output.
+    If the number of runs depends on the output, `bound` returns before the start how often and how long its tools run
+    at most.
     """
 
     title: str
@@ -32,7 +33,7 @@ class Layer:
     bound: Callable[[HostSite], str] | None = None
 
     def usual_seconds(self) -> int:
-        """About how long it takes."""
+        """Return the usual duration of the check."""
         return sum(tools.TOOLS[tool].usual_seconds for tool in self.tools)
 
 
@@ -189,12 +190,12 @@ LAYERS: Final = {
     ),
 }
 AFTER: Final = frozenset({"links", "faults-after", "memory-after", "kubelets"})
-"""The checks that run their tools again."""
+"""The checks that run their tools again, after the loads."""
 TESTS: Final = tuple(dict.fromkeys(layer.test for layer in LAYERS.values() if layer.test))
 
 
 def describe_tests() -> str:
-    """The names of the tests that put a load on the hosts, with how long they take."""
+    """Return the names of the tests that put a load on the hosts, with their durations."""
     lasting = {layer.test: layer.usual_seconds() for layer in LAYERS.values() if layer.test}
     return ", ".join(f"{test} (about {spell(seconds)})" for test, seconds in lasting.items())
 
@@ -206,7 +207,9 @@ def judge_layer(
     events: Sequence[Event],
     window: Window | None,
 ) -> tuple[Judgement, Evidence]:
-    """Return the verdict on a layer by the output of its tools, and the number of hosts, GPUs and outputs."""
+    """Return the verdict on a layer from the output of its tools, and the evidence: the numbers of hosts, GPUs and
+    outputs.
+    """
     unrun = judge_unrun(circumstances)
     if unrun is not None:
         return unrun, NO_EVIDENCE

@@ -15,9 +15,9 @@ _PING: Final = re.compile(
 
 
 def read_counters(text: str) -> dict[str, int | None]:
-    """Return the counters by link and name, None for one that the adapter does not have (`N/A (no PMA)`).
+    """Return the counters by link and name; None if the adapter does not have the counter (`N/A (no PMA)`).
 
-    Raises LayerError if there is none, or a line is no counter.
+    Raises LayerError if there is no counter, or a line is not one.
     """
     counters: dict[str, int | None] = {}
     for line in text.splitlines():
@@ -33,7 +33,7 @@ def read_counters(text: str) -> dict[str, int | None]:
 
 
 def read_pings(text: str) -> dict[str, tuple[int, int]]:
-    """By address how many echo requests were sent, and how many answers came. Raises LayerError if there is none."""
+    """Return the numbers of sent echo requests and of answers, by address. Raises LayerError if there is no result."""
     pings = {match["address"]: (int(match["sent"]), int(match["received"])) for match in _PING.finditer(text)}
     if not pings:
         raise LayerError(f"ping: no statistics in its output: {text.strip()[:100]!r}")

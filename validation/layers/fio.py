@@ -23,7 +23,7 @@ class _Output(msgspec.Struct, frozen=True):
 
 
 def read_fio(text: str) -> list[FioJob]:
-    """The groups of jobs. Raises LayerError. Lines before the JSON are warnings of fio's."""
+    """Return the groups of jobs. Raises LayerError. Lines before the JSON are fio's warnings."""
     try:
         output = msgspec.json.decode(text[max(0, text.find("{")) :], type=_Output)
     except msgspec.DecodeError as error:

@@ -24,7 +24,7 @@ from validation.layers.readings import Readings
 
 
 def inventory(readings: Readings) -> list[Judgement]:
-    """Judge how many GPUs each host has, and that no two show the same one."""
+    """Judge the number of GPUs of each host, and whether no two hosts show the same GPU."""
     hosts, declared = readings.gpus(), {host.name: host.gpus for host in readings.scope.site.hosts}
     known = {name: host for name, host in hosts.items() if declared[name]}
     judgements = [
@@ -47,7 +47,7 @@ def _by_model(readings: Readings, hosts: Mapping[str, HostGpus]) -> list[dict[st
 
 
 def equality(readings: Readings) -> list[Judgement]:
-    """Judge whether GPUs and their settings are equal, of the model's product, and may draw its power."""
+    """Judge whether the GPUs are the model's product with its power limit, and their settings are equal."""
     hosts, site = readings.gpus(), readings.scope.site
     judgements = [
         judge_equality(of_model, of_model.get(site.golden)) for of_model in _by_model(readings, hosts)
@@ -82,7 +82,7 @@ def faults(readings: Readings) -> list[Judgement]:
 
 
 def nvlink(readings: Readings) -> list[Judgement]:
-    """Judge the NVLinks, and how GPUs and adapters are joined."""
+    """Judge the NVLinks, and the topology of GPUs and adapters."""
     scope = readings.scope
     links, joined = readings.read("nvlink", read_links), readings.read("topology", read_topology)
     return [
@@ -97,7 +97,7 @@ def nvlink_errors(readings: Readings) -> list[Judgement]:
 
 
 def fabric(readings: Readings) -> list[Judgement]:
-    """Judge the fabric manager, and whether each GPU says that it is joined with the others."""
+    """Judge the fabric manager, and whether each GPU reports its state in the fabric."""
     states, hosts, scope = readings.read("fabric-manager", read_service), readings.gpus(), readings.scope
     said = [judge_elements(hosts, Aspect.FABRIC), judge_fabric_states(hosts, scope.site.hosts, scope.systems)]
     return [
@@ -107,7 +107,7 @@ def fabric(readings: Readings) -> list[Judgement]:
 
 
 def pcie(readings: Readings) -> list[Judgement]:
-    """Judge the PCIe links of GPUs, at rest and beside the loads that ran."""
+    """Judge the PCIe links of GPUs, at rest and under the loads of the run."""
     hosts, samples = readings.gpus(), readings.samples()
     judgements = [judge_elements(hosts, Aspect.PCIE)] if hosts else []
     for declared in readings.scope.site.hosts:

@@ -20,7 +20,7 @@ def read_modules(text: str) -> list[str]:
 
 
 def read_access_control(text: str) -> dict[str, list[str]]:
-    """Return by PCI bridge which ACS controls it has, as `ReqRedir+`. Raises LayerError if no device is described."""
+    """Return the ACS controls of each PCIe bridge, such as `ReqRedir+`. Raises LayerError if no device is described."""
     bridges: dict[str, list[str]] = {}
     devices, bridge = 0, ""
     for line in text.splitlines():

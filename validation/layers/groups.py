@@ -1,4 +1,4 @@
-"""Tests of groups of hosts by NCCL: the command of each host, and the outcome by the output of all."""
+"""Tests of groups of hosts by NCCL: the command of each host, and the outcome from the output of all hosts."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -17,14 +17,14 @@ PROGRAM: Final = Path(__file__).with_name("all_reduce.py").read_text(encoding="u
 """The program of each host; its shell has it in the variable P, so that the record does not repeat it."""
 TEST_SECONDS: Final = 180
 GRACE_SECONDS: Final = 30
-"""Time beyond that of the program after which a host counts as not answering."""
+"""Time after the program's time limit until a host counts as not answering."""
 BUFFER_BYTES: Final = 1 << 30
 RATE_PERCENT: Final = 64
-"""Least share of the rate of its adapters that a host reaches: 32 of 50 GB/s (nccl-tests issue 29; provisional)."""
+"""Minimum rate of a host in percent of its adapters' rate: 32 of 50 GB/s (nccl-tests issue 29; provisional)."""
 MARGIN_PERCENT: Final = 5
-"""A rate that is so near to the least one is unclear."""
+"""If a rate differs from the minimum by at most this percentage, the outcome is UNCLEAR."""
 SPREAD_PERCENT: Final = 10
-"""Rates of the hosts of a group that differ by more are unclear, as all wait for each other."""
+"""If the rates of the hosts of a group differ by more, the outcome is UNCLEAR: all hosts wait for each other."""
 _FIRST_PORT: Final = 20000
 _PORTS: Final = 10000
 COMMAND: Final = re.compile(r'python3 -c "\$P" (\d+) \d+ (\d+) ')
@@ -34,12 +34,12 @@ _PRINTED: Final = re.compile(
 
 
 def joined_hosts(site: HostSite) -> list[DeclaredHost]:
-    """Return the hosts that are joined: those with GPUs."""
+    """Return the hosts that take part in the tests: those with GPUs."""
     return [host for host in site.hosts if host.gpus]
 
 
 def command(site: HostSite, number: int, group: Sequence[DeclaredHost], index: int, address: str) -> str:
-    """Return the command of a host of the group; all listen to the first, at a port of this test alone."""
+    """Return the command of a host of the group. All connect to the first host, at a port of this test alone."""
     gpus = min(host.gpus for host in group)
     port = _FIRST_PORT + (int(site.nonce or "0", 16) + number) % _PORTS
     root = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
@@ -47,13 +47,16 @@ def command(site: HostSite, number: int, group: Sequence[DeclaredHost], index: i
 
 
 def first_command(site: HostSite, host: DeclaredHost) -> str:
-    """Return the command of a host in the first test, which joins all hosts; ADDRESS is that of the first of them."""
+    """Return the command of a host in the first test, which connects all hosts.
+
+    ADDRESS stands for the first host's address.
+    """
     hosts = joined_hosts(site)
     return command(site, 1, hosts, hosts.index(host), "ADDRESS") if len(hosts) > 1 and host in hosts else ""
 
 
 def bound(site: HostSite) -> str:
-    """Return the largest number of tests and their time, in words. The search keeps them with any outcomes."""
+    """Return the maximum number of tests and their maximum time, in words. They apply to every outcome."""
     hosts = len(joined_hosts(site))
     tests = max_tests(hosts)
     lasts = spell(tests * (TEST_SECONDS + GRACE_SECONDS))
@@ -61,14 +64,16 @@ def bound(site: HostSite) -> str:
 
 
 def least_mbytes(group: Iterable[DeclaredHost], systems: Sequence[System]) -> int:
-    """Return the least rate in MB/s of a group, by the slowest adapters in it; 0 without a figure."""
+    """Return the minimum rate of a group in MB/s, from the slowest adapters in it; 0 without a figure."""
     found = [system_of(host, systems) for host in group]
     rates = [system.adapters * system.adapter_gbits * 125 for system in found if system is not None]
     return min(rates, default=0) * RATE_PERCENT // 100
 
 
 def read_test(events: Iterable[ToolRan], least: int) -> GroupTest:
-    """Return a test by how its program ended on each host of the group; `least` is the least rate in MB/s."""
+    """Return the test with its outcome, from the end of the program on each host; `least` is the minimum rate in
+    MB/s.
+    """
     every = list(events)
     group = frozenset(event.host for event in every)
     silent = next((e for e in every if e.problem or e.exit_code == MISSING_TOOL), None)

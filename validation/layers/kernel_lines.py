@@ -1,4 +1,4 @@
-"""The lines of the kernel's log: the patterns of faults, of lines that are no fault, and of those that are watched."""
+"""The patterns of lines of the kernel's log: faults, lines that are no faults, and lines that must be understood."""
 
 import functools
 import re
@@ -27,7 +27,7 @@ FAULTS: Final = tuple(
     (kind, re.compile(pattern))
     for kind, pattern in (
         ("Xid", r"\bXid \((?:PCI:)?(?P<bus_id>[0-9a-fA-F:.]+)[^)]*\): (?P<code>\d+)(?:,\s*(?P<text>.*))?$"),
-        # Of an NVSwitch. Those that are not fatal may be ignored, says the guide of the fabric manager.
+        # Errors of an NVSwitch. The guide of the fabric manager says that errors that are not fatal may be ignored.
         ("SXid", r"SXid \((?:PCI:)?(?P<bus_id>[0-9a-fA-F:.]+)[^)]*\): (?P<code>\d+), (?P<text>Fatal\b.*)$"),
         ("off the bus", r"(?P<text>fallen off the bus|GPU is lost)"),
         ("off the bus", r"^nvidia .*(?P<text>change power state from D3cold|config space inaccessible)"),
@@ -46,7 +46,7 @@ FAULTS: Final = tuple(
             r"(?P<text>\[Hardware Error\]: .*(?:[Uu]ncorrect|\bPCC\b).*|severity: (?:fatal|recoverable).*)$",
         ),
         ("machine check", r"mce: .*(?P<text>[Uu]ncorrect\w*.*|[Ff]atal.*)$"),
-        # bit 61 of the status of a bank: the hardware did not correct the error
+        # If bit 61 of a bank's status is set, the hardware did not correct the error.
         ("machine check", r"(?P<text>Bank \d+: [2367abefABEF][0-9a-fA-F]{15}\b.*)$"),
         ("machine check", r"(?P<text>NMI: (?:PCI system|IOCK) error.*|NMI received for unknown reason.*)$"),
         ("host too hot", r"(?P<text>critical temperature reached.*|(?:Core|Package) temperature above threshold.*)$"),
@@ -71,7 +71,7 @@ FAULTS: Final = tuple(
         ),
     )
 )  # fmt: skip
-"""The name of each fault, and the pattern of its line. Of several the first counts."""
+"""The name of each fault, and the pattern of its line. If several patterns match, the first counts."""
 NOTES: Final = re.compile(
     "|".join(
         (
@@ -90,7 +90,7 @@ LINKS: Final = re.compile(
     r"^mlx[45]_\w+ (?P<bus_id>\S+?):? (?:(?P<port>Port module event: module \d+), Cable|(?P<face>\S+: Port: \d+ Link"
     r"|\S+: Link)) (?P<state>\w+)$"
 )
-"""Lines about cables and links; of each the last counts."""
+"""Lines about cables and links. Only the last line of each cable or link counts."""
 UP: Final = frozenset({"plugged", "up", "ACTIVE"})
 _USUAL: Final = r"""
 NVRM: loading NVIDIA UNIX (?:Open )?(?:\w+ )?Kernel Module(?: for \w+)? +\d[\d.]*<build>
@@ -166,7 +166,7 @@ USUAL: Final = re.compile(
         for line in _USUAL.strip().splitlines()
     )
 )
-"""Lines that the kernel of a healthy host has, each as a whole."""
+"""Lines that the kernel of a healthy host prints. The pattern matches the whole line."""
 STRICT: Final = re.compile(
     "|".join(
         (
@@ -178,7 +178,7 @@ STRICT: Final = re.compile(
         )
     )
 )
-"""Lines of the driver and of hardware: those that no pattern takes are not understood."""
+"""Lines of the driver and of hardware. If such a line matches no other pattern, it is unknown."""
 LOOSE: Final = re.compile(
     r"\bbnxt_en\b|\bnvme\b|\bEXT4-fs\b|\bXFS\b|\bDMAR\b|\bAMD-Vi\b|\bgdrdrv\b|\barm-smmu|\bnvidia-fs"
 )
@@ -189,4 +189,4 @@ ILL: Final = re.compile(
     r"|alarm|poison|reset|event 0x",
     re.IGNORECASE,
 )
-"""Words of faults: lines of LOOSE with one of them are not understood."""
+"""Words of faults. A line of LOOSE with one of them is unknown."""

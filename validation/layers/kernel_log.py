@@ -17,15 +17,15 @@ _STAMP: Final = re.compile(
 """The time before a message, as `dmesg`, `journalctl` and `/dev/kmsg` print it."""
 _BEGINS: Final = re.compile(r"(?:Booting )?Linux (?:version \d|on physical CPU)")
 _ERRORS_A_LOG: Final = 10
-"""Corrected errors of memory from which on a module is named (mcelog: 10 in 24 hours)."""
+"""From this number of corrected memory errors on, their lines are unknown instead of notes (mcelog: 10 in 24 hours)."""
 _LINK_ERRORS_A_LOG: Final = 81
-"""The same of a PCIe link: DCGM takes 80 replays (diag-skus.yaml, max_pcie_replays)."""
+"""The same for errors of PCIe links: DCGM allows 80 replays (diag-skus.yaml, max_pcie_replays)."""
 _LINES: Final = 3
 """Maximum number of lines of one message of the driver; the first line has the bus id."""
 
 
 def read_log(text: str) -> KernelLog:
-    """Return the faults and unknown lines of a whole log. Raises LayerError if this is none."""
+    """Return the faults, unknown lines and notes of a log. Raises LayerError if the text is no kernel log."""
     lines = [(line.strip(), message, fault) for line, message, fault in _lines(text) if line.strip()]
     is_whole = any(_BEGINS.search(message) for _, message, _ in lines)
     faults = [fault for *_, fault in lines if fault is not None]
@@ -72,7 +72,7 @@ def _message(line: str) -> str:
 
 
 def _continues(message: str, text: str) -> bool:
-    """Return whether this tells more of an error of an NVSwitch that another line names."""
+    """Return whether the message has details of an error of an NVSwitch that another line names."""
     match = _DETAIL.search(message)
     return match is not None and re.search(rf"\): {match[1]}, (?:Non-fatal|Fatal)", text) is not None
 
@@ -110,7 +110,7 @@ def _links(messages: Sequence[str]) -> tuple[set[str], set[str]]:
 
 
 def read_xids(text: str) -> list[Xid]:
-    """Return the faults in the log, in order; one that is no Xid has its name for `kind`."""
+    """Return the faults in the log, in order. The `kind` of a fault that is no Xid is its name."""
     return [fault for *_, fault in _lines(text) if fault is not None]
 
 
@@ -125,7 +125,10 @@ def _lines(text: str) -> Iterator[tuple[str, str, Xid | None]]:
 
 
 def _fault(message: str, place: str) -> Xid | None:
-    """Return the fault that the message names; `place` is the last bus id before, for a message without one."""
+    """Return the fault that the message names.
+
+    If the message has no bus id, `place` is used: the last bus id before it.
+    """
     matches = ((kind, pattern.search(message)) for kind, pattern in FAULTS)
     kind, match = next(((kind, match) for kind, match in matches if match is not None), ("", None))
     if match is None:

@@ -22,7 +22,10 @@ class _Interface(msgspec.Struct, frozen=True):
 
 
 def read_ibstat(text: str) -> list[Port]:
-    """The ports, in order; none if the host has no adapter. Raises LayerError for an answer without one."""
+    """Return the ports, in order; none if the text is empty.
+
+    Raises LayerError for a text without an adapter, or an unknown line.
+    """
     ports: list[dict[str, str]] = []
     unknown: list[list[str]] = []
     adapter = firmware = ""
@@ -67,7 +70,10 @@ _OF_PORT: Final = frozenset(
 
 
 def read_networks(text: str) -> dict[str, Interface]:
-    """The interfaces by name, of `ip -json address`; `ip -json link` has no addresses. Raises LayerError."""
+    """Return the interfaces by name, from `ip -json address` or `ip -json link`, which has no addresses.
+
+    Raises LayerError.
+    """
     try:
         interfaces = msgspec.json.decode(text, type=list[_Interface])
     except msgspec.DecodeError as error:
@@ -103,7 +109,10 @@ _YES: Final = {"yes": True, "no": False}
 
 
 def read_ethtool(text: str) -> list[Ethernet]:
-    """Return the interfaces, in order; of one that is described twice the last. Raises LayerError for none."""
+    """Return the interfaces, in order.
+
+    If one is described twice, the last description counts. Raises LayerError without any.
+    """
     fields: dict[str, dict[str, str]] = {}
     of_one: dict[str, str] = {}
     key = ""

@@ -1,4 +1,4 @@
-"""The layers that put a load on the hosts, and the readings beside it."""
+"""The layers that put a load on the hosts, and judge the readings under the load."""
 
 from collections.abc import Iterable, Sequence
 
@@ -26,11 +26,11 @@ from validation.layers.nccl import read_nccl
 from validation.layers.readings import Readings
 
 NCCL_PERCENT = 90
-"""The least share of the median of its model that the bus bandwidth of a host has."""
+"""Minimum bus bandwidth of a host, in percent of the median of its model."""
 
 
 def nccl(readings: Readings) -> list[Judgement]:
-    """Judge all-reduce on each host, by its figure and by the hosts of the same model."""
+    """Judge all-reduce on each host, by the threshold and by the other hosts of the same model."""
     scope, runs, judgements = readings.scope, readings.read("nccl", read_nccl), list[Judgement]()
     rates: dict[str, int] = {}
     for host in scope.site.hosts:
@@ -72,7 +72,7 @@ def _without_figure(hosts: Iterable[DeclaredHost], systems: Sequence[System]) ->
 
 
 def fio(readings: Readings) -> list[Judgement]:
-    """Judge how fast the hosts read together, and each beside the others."""
+    """Judge the read rate of all hosts together, and of each host beside the others."""
     if not readings.scope.site.mounts:
         return [judge_mounts({}, (), (), ())]
     runs, models = readings.read("fio", read_fio), []

@@ -19,7 +19,7 @@ class _Output(msgspec.Struct, frozen=True):
 
 
 def read_mounts(text: str) -> dict[str, Mount]:
-    """The mounts by directory; a host without one prints nothing. Raises LayerError."""
+    """Return the mounts by directory. A host without a mount prints nothing. Raises LayerError."""
     if not text.strip():
         return {}
     try:
@@ -35,7 +35,10 @@ def read_mounts(text: str) -> dict[str, Mount]:
 
 
 def read_written(text: str) -> dict[str, list[str]]:
-    """By directory the hosts that a host wrote there, or read. Raises LayerError for another line."""
+    """Return, by directory, the names of hosts in the files that the host wrote or read.
+
+    Raises LayerError for an unknown line.
+    """
     hosts: dict[str, list[str]] = {}
     for line in text.splitlines():
         directory, space, host = line.rpartition(" ")

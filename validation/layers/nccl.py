@@ -19,7 +19,7 @@ _USUAL: Final = ["size", "count", "type", "redop", "root", *("time", "algbw", "b
 
 
 class _Columns(NamedTuple):
-    """Where a row has its figures. Older versions print an error instead of the number of wrong values."""
+    """The positions of the figures in a row. Older versions print an error instead of the number of wrong values."""
 
     width: int
     bandwidths: list[int]
@@ -28,7 +28,7 @@ class _Columns(NamedTuple):
 
 
 def read_nccl(text: str) -> NcclRun:
-    """Return the run. Raises LayerError if there is no row of it, or one that cannot be read."""
+    """Return the run. Raises LayerError if there is no row, or a row that cannot be read."""
     lines = [_TAG.sub("", line).strip() for line in text.splitlines()]
     devices = [match for line in lines if (match := _DEVICE.match(line))]
     bounds = next((match for line in lines if (match := _BOUNDS.match(line))), None)
@@ -48,7 +48,7 @@ def read_nccl(text: str) -> NcclRun:
 
 
 def _columns(lines: list[str]) -> _Columns:
-    """Return the columns that the head of the table names. Raises LayerError for rates of another unit."""
+    """Return the columns from the header of the table. Raises LayerError for rates in another unit."""
     names = next((line.split()[1:] for line in lines if re.match(r"#\s+size\s+count\b", line)), _USUAL)
     units = next((line for line in lines if re.match(r"#\s+\(B\)", line)), "(GB/s)")
     if set(re.findall(r"\(\w?B/s\)", units)) != {"(GB/s)"}:
@@ -81,7 +81,7 @@ def _rate(word: str) -> float | None:
 
 
 def _count(word: str) -> int | None:
-    """Return how many values are wrong, which is printed as 2.68435e+08 if there are many.
+    """Return the number of wrong values. A large number is printed as 2.68435e+08.
 
     Example: `_count("2.68435e+08")` returns `268435000`.
     """

@@ -1,4 +1,4 @@
-"""Reads `nvidia-smi -q -x`, of the schemas v11 (driver 515), v12 (535) and v13 (590), which name things differently."""
+"""Reads `nvidia-smi -q -x` of the schemas v11 (driver 515), v12 (535) and v13 (590), which have different names."""
 
 import functools
 import re
@@ -11,9 +11,9 @@ from validation.judge.hosts.host_facts import HostGpu, HostGpus
 
 MAX_BYTES: Final = 16 << 20
 _CACHED_CHARACTERS: Final = 512 << 10
-"""The longest output whose facts are kept for the next check; eight H100 have 95,000 characters."""
+"""Maximum length of an output whose facts are cached for the next check; that of eight H100 has 95,000 characters."""
 _CACHED_OUTPUTS: Final = 64
-"""How many outputs are kept: of 32 hosts, before and after."""
+"""Maximum number of cached outputs: those of 32 hosts, before and after the loads."""
 _SLOWDOWNS: Final = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 _UNCORRECTED: Final = (
     "sram_uncorrectable",
@@ -22,7 +22,7 @@ _UNCORRECTED: Final = (
     "dram_uncorrectable",
 )
 _OLD_UNCORRECTED: Final = "double_bit/total"
-"""GPUs before Turing count errors by bits, and have a total of each kind."""
+"""Element of GPUs before Turing, which count errors of single and double bits, with a total for each."""
 _COMMENT: Final = re.compile(r"<!--(.*?)-->", re.DOTALL)
 _DOCUMENT: Final = re.compile(r"(?=<\?xml\b)")
 
@@ -30,7 +30,7 @@ _DOCUMENT: Final = re.compile(r"(?=<\?xml\b)")
 def read_nvidia_smi(text: str) -> HostGpus:
     """Return the GPUs of a host. Raises LayerError if this is not the XML of nvidia-smi.
 
-    Many checks read one output, so its facts are cached, and must not be changed.
+    Many checks read the same output, so its facts are cached. Do not change them.
     """
     return _cached_read(text) if len(text) <= _CACHED_CHARACTERS else _read(text)
 
@@ -59,9 +59,9 @@ _cached_read: Final = functools.lru_cache(_CACHED_OUTPUTS)(_read)
 
 
 def read_samples(text: str) -> list[HostGpus]:
-    """Return the readings that were taken one after another. Raises LayerError if none is whole.
+    """Return the readings that were taken one after another. Raises LayerError if none is complete.
 
-    The load may end while the last one is printed, so that one may be cut.
+    The load may end while the last reading is printed, so the last one may be cut.
     """
     documents = [part for part in _DOCUMENT.split(text) if part.strip()]
     samples = [_read(part) for part in documents[:-1]]
@@ -137,7 +137,10 @@ def _flag(element: ET.Element, path: str) -> bool | None:
 
 
 def _generation(gpu: ET.Element) -> int | None:
-    """Return the lower generation that the two ends of the link name; None if the GPU does not say it."""
+    """Return the PCIe generation of the link: the lower one of the two that its ends report.
+
+    None if the GPU reports none.
+    """
     names = ("current_link_gen", "device_current_link_gen")
     current, device = (_number(gpu, f"pci/pci_gpu_link_info/pcie_gen/{name}") for name in names)
     return current if current is None or device is None else min(current, device)

@@ -16,7 +16,7 @@ _ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def read_links(text: str) -> NvLinks:
-    """Return the rates by GPU and link, 0 for an inactive one. Raises LayerError if no GPU is described."""
+    """Return the rates by GPU and link, 0 for an inactive link. Raises LayerError if no GPU is described."""
     gpus: dict[int, dict[int, int]] = {}
     unknown = []
     links: dict[int, int] = {}
@@ -41,7 +41,7 @@ def read_links(text: str) -> NvLinks:
 
 
 def read_link_errors(text: str) -> dict[str, str]:
-    """Return the counts by `GPU 0 Link 1 Replay Errors`. Raises LayerError if no GPU is described."""
+    """Return the counts by name, such as `GPU 0 Link 1 Replay Errors`. Raises LayerError if no GPU is described."""
     counts: dict[str, str] = {}
     gpu = ""
     for line in text.splitlines():
@@ -57,7 +57,7 @@ def read_link_errors(text: str) -> dict[str, str]:
 
 
 def read_topology(text: str) -> Topology:
-    """Return how each GPU is joined with each device. Raises LayerError if there is no matrix, or a row is cut."""
+    """Return the connection of each GPU with each device. Raises LayerError if there is no matrix, or a row is cut."""
     lines = [_ESCAPES.sub("", line) for line in text.splitlines()]
     rows = {words[0]: words[1:] for line in lines if _ROW.match(line) and (words := line.split())}
     if not rows:

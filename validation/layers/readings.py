@@ -20,15 +20,15 @@ _CRASHED: Final = re.compile(
     r"Segmentation fault|core dumped|\bAborted\b|Bus error|\bKilled\b"
     r"|[Cc](?:UDA|uda) (?:error|failure)|CUDA_ERROR_|\bECC error"
 )
-"""Words of a load that crashed, also after good results."""
+"""Words of a load that crashed, even after good results."""
 _WARNED: Final = re.compile(r"NCCL WARN")
 _FAILED: Final = re.compile(r"\bFAILED\b")
-"""The word of test programs for a failure, beside anything else that they print."""
+"""The word of test programs for a failure. It counts beside any other output."""
 
 
 @dataclass(slots=True)
 class Readings:
-    """The output of tools on hosts, read; `problems` gathers outputs that cannot be read."""
+    """The parsed output of tools on hosts. `problems` gathers the outputs that cannot be read."""
 
     scope: HostScope
     events: Sequence[Event]
@@ -36,7 +36,7 @@ class Readings:
     outputs: int = 0
 
     def read(self, tool: str, parse: Callable[[str], T], *, first: bool = False) -> dict[str, T]:
-        """Return the last, or first, output of the tool by host. Others are a problem with the host's name."""
+        """Return the last (or first) output of the tool by host. For a host without readable output, add a problem."""
         values: dict[str, T] = {}
         for host in self.scope.site.hosts:
             if not tools.TOOLS[tool].line(self.scope.site, host):
@@ -58,7 +58,7 @@ class Readings:
         return values
 
     def samples(self) -> dict[str, list[HostGpus]]:
-        """Return the readings of nvidia-smi beside the loads by host; one that cannot be read is a problem."""
+        """Return the readings of nvidia-smi under load, by host. For an unreadable output, add a problem."""
         values: dict[str, list[HostGpus]] = {}
         for event in self.events:
             if not isinstance(event, ToolRan) or event.tool != tools.SAMPLES:
@@ -80,12 +80,12 @@ class Readings:
         return {host.name: host.model for host in self.scope.site.hosts}
 
     def ran_ms(self, tool: str) -> dict[str, int]:
-        """By host for how long the tool ran, where it came to its end."""
+        """Return the run time of the tool by host, for hosts on which it ended successfully."""
         runs = [e for e in self.events if isinstance(e, ToolRan) and e.tool == tool]
         return {e.host: e.ran_ms for e in runs if not (e.problem or e.exit_code)}
 
     def boots(self) -> dict[str, list[str]]:
-        """By host the boot id of every reading."""
+        """Return the boot ids of all readings by host."""
         ids: dict[str, list[str]] = {}
         for event in self.events:
             if isinstance(event, ToolRan) and not event.problem:
@@ -93,17 +93,19 @@ class Readings:
         return ids
 
     def runs(self, tool: str) -> int:
-        """How often the tool ran on the host on which it ran least."""
+        """Return the number of runs of the tool on the host with the fewest runs."""
         names = [e.host for e in self.events if isinstance(e, ToolRan) and e.tool == tool]
         return min((names.count(host.name) for host in self.scope.site.hosts), default=0)
 
     def gpus(self) -> dict[str, HostGpus]:
-        """Return the GPUs of each host by nvidia-smi."""
+        """Return the GPUs of each host, from nvidia-smi."""
         return self.read("nvidia-smi", read_nvidia_smi)
 
 
 def _ill_words(tool: str, host: DeclaredHost, output: str) -> list[Judgement]:
-    """Return the judgements on lines of a failure: FAILED in any output, crashes and warnings in those of loads."""
+    """Return the judgements on lines about failures: FAILED in any output, crashes and warnings in the output of
+    loads.
+    """
     patterns = [(_FAILED, Verdict.FAIL)]
     if tool in _LOADS:
         patterns += [(_CRASHED, Verdict.FAIL), (_WARNED, Verdict.INCONCLUSIVE)]
@@ -120,7 +122,7 @@ _LOADS: Final = frozenset({"nccl", "fio", "burn-in"})
 
 
 def _problem(tool: str, host: DeclaredHost, runs: Sequence[ToolRan]) -> Judgement | None:
-    """Why nothing can be read of a tool on a host; None if something can."""
+    """Return the verdict on a tool without readable output on a host; None if it has output."""
     if not runs:
         return Judgement(Verdict.ERROR, f"{host.name}: {tool} was not run")
     last = runs[-1]

@@ -1,4 +1,4 @@
-"""Removes secrets from the output of tools before it is recorded, because a report is handed on."""
+"""Removes secrets from the output of tools before it is recorded, because people pass reports on."""
 
 import re
 from typing import Final
@@ -13,13 +13,15 @@ _PATTERNS: Final = (
     re.compile(rf"({_NAMED}\")(?:[^\"\\\n]|\\.)+(?=\")", re.IGNORECASE),
     re.compile(rf"({_NAMED}')[^'\n]+(?=')", re.IGNORECASE),
     re.compile(rf"({_NAMED})(?!\*)[^\s\"',;<>&]+", re.IGNORECASE),
-    # Self-describing secrets: tokens of GitHub, AWS and NGC, and signed ones (RFC 7519).
+    # Secrets with a known form: tokens of GitHub, AWS and NGC, and JSON Web Tokens (RFC 7519).
     re.compile(r"(\b)(?:gh[pousr]_\w{20,}|AKIA[0-9A-Z]{16}|nvapi-[\w-]{20,}|eyJ[\w-]{10,}\.[\w-]+\.[\w-]+)"),
 )
 
 
 def conceal(text: str) -> str:
-    """The text with passwords, keys and tokens replaced: those that a word, their form or a URL gives away.
+    """Return the text without passwords, keys and tokens.
+
+    They are recognized by a word before them, by their form or by a URL.
 
     Example: `conceal("password=abc")` returns `'password=***'`.
     """

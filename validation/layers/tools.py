@@ -25,7 +25,7 @@ COUNTERS: Final = (
     "/sys/class/infiniband/*/ports/*/counters/local_link_integrity_errors",
     "/sys/class/infiniband/*/ports/*/counters/excessive_buffer_overrun_errors",
 )
-"""The counters of physical interfaces and RDMA ports, not of bonds and VLANs, which consist of them."""
+"""The counters of physical interfaces and RDMA ports. Bonds and VLANs are left out, because they use these."""
 
 NCCL: Final = "nccl"
 FIO: Final = "fio"
@@ -34,16 +34,17 @@ MOUNTS: Final = "mounts"
 BURN_SECONDS: Final = 3600
 FIO_SECONDS: Final = 300
 OUR_FILES: Final = ".muster-validate"
-"""How the names of our files on mounts begin; the nonce of the run follows."""
+"""Prefix of the names of the validation's files on mounts; the nonce of the run follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool. `command` makes the line for a host, empty if there is nothing to run. `program` must be installed
-    there.
+    """A tool.
 
-    `failure` is the verdict on a host on which it ends with another exit code than 0. `usual_seconds` is its usual
-    time. `is_load` says that it puts a load on the GPUs, and that SAMPLES runs beside it.
+    `command` returns the line for a host, empty if there is nothing to run. `program` must be installed on the host.
+
+    `failure` is the verdict on a host on which the tool ends with another exit code than 0. `usual_seconds` is its
+    usual time. `is_load` says that it puts a load on the GPUs, and that SAMPLES runs beside it.
     """
 
     name: str
@@ -58,7 +59,10 @@ class Tool:
     """The content of the shell variable P; the record does not repeat it."""
 
     def line(self, site: HostSite, host: DeclaredHost) -> str:
-        """The command for a shell of the host; empty if there is nothing to run. A missing program ends it with 127."""
+        """Return the command for a shell of the host; empty if there is nothing to run.
+
+        If the program is missing, the command ends with 127.
+        """
         command = self.command(site, host)
         return self.guarded(command) if command else ""
 
@@ -81,7 +85,7 @@ _KERNEL_LOG: Final = (
     "j=$(journalctl --dmesg --boot --output=short-monotonic --no-pager 2>/dev/null); "
     'case $j in *"Linux version "*) l=$j;; esac;; esac; printf "%s\\n" "$l"\''
 )
-"""The log from the boot on: the journal has it where the kernel's buffer has lost its beginning."""
+"""Prints the log from the boot on. If the kernel's buffer has lost the beginning, the journal has it."""
 
 
 def _frames(site: HostSite, _host: DeclaredHost) -> str:
@@ -97,7 +101,7 @@ def _nccl(_site: HostSite, host: DeclaredHost) -> str:
 
 
 def _fio(site: HostSite, _host: DeclaredHost) -> str:
-    """Files of 8 x 1 GiB in the first mount, of this host alone; they are taken away again."""
+    """Return the line that reads 8 files of 1 GiB in a directory of this host in the first mount, and removes them."""
     if not site.mounts:
         return ""
     directory = f'"$d"/{OUR_FILES}-fio-{site.nonce}."$(uname -n)"'
@@ -109,12 +113,15 @@ def _fio(site: HostSite, _host: DeclaredHost) -> str:
 
 
 def _lspci(_site: HostSite, _host: DeclaredHost) -> str:
-    """Of each device the line that names it, and whether its access control redirects."""
+    """Return the line that prints, for each device, its name and the controls of its ACS."""
     return "lspci -vvv | sed -n '/^[0-9a-f]/p;/ACSCtl/p'"
 
 
 def _of_mounts(action: str) -> Callable[[HostSite, DeclaredHost], str]:
-    """A line that does something in every mount, whose directory is $d; $f begins the names of our files there."""
+    """Return a command that runs `action` in every mount.
+
+    In it, $d is the mount's directory, and $f is the prefix of the run's files there.
+    """
 
     def command(site: HostSite, _host: DeclaredHost) -> str:
         if not site.mounts:
@@ -128,11 +135,13 @@ def _of_mounts(action: str) -> Callable[[HostSite, DeclaredHost], str]:
 SAMPLES: Final = "samples"
 """The tool that runs beside each load, and ends with it."""
 _LARGE: Final = ("supported_clocks", "processes", "accounted_processes")
-"""Elements of nvidia-smi that make it long, and say nothing of health."""
+"""Elements that make the output of nvidia-smi long and do not concern health."""
 
 
 def _samples(_site: HostSite, host: DeclaredHost) -> str:
-    """Read the GPUs every ten seconds, after five minutes every two minutes, until the input ends."""
+    """Return the line that reads the GPUs every ten seconds, and after five minutes every two minutes, until its input
+    ends.
+    """
     shortened = "".join(f"/<{name}>.*<\\/{name}>/d;/<{name}>/,/<\\/{name}>/d;" for name in _LARGE)
     return (
         f"true; n=0; while :; do nvidia-smi -q -x | sed '{shortened}s/^[[:blank:]]*//' || exit; "
@@ -143,7 +152,7 @@ def _samples(_site: HostSite, host: DeclaredHost) -> str:
 
 
 _SMI: Final = Verdict.FAIL
-"""A driver that does not answer is a fault of the host."""
+"""Verdict on a failing nvidia-smi: a driver that does not answer is a fault of the host."""
 
 TOOLS: Final = {
     tool.name: tool

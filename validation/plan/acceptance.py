@@ -15,12 +15,12 @@ from validation.scenario.loader import find, load, with_predecessors
 from validation.targets.kinds import CLUSTER, LAB, PLANNER
 
 PROFILES = {LAB: "lab", CLUSTER: "current", PLANNER: "planner"}
-"""The profile of a target, where none was chosen."""
+"""The profile of each kind of target, if none was chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """The catalogue under a profile. `parts` limits the run to parts of it, none means all of it."""
+    """The catalogue under a profile. `parts` limits the run to these parts of the catalogue; empty: all parts."""
 
     catalogue: Catalogue
     profile: Profile
@@ -30,7 +30,7 @@ class Acceptance:
 
     @property
     def facts(self) -> list[RequirementFacts]:
-        """Every requirement, for the judge."""
+        """The facts about every requirement that the judge needs."""
         in_part = {requirement.id for requirement in self.catalogue.part_requirements(self.parts)}
         return [
             RequirementFacts(
@@ -43,20 +43,24 @@ class Acceptance:
         ]
 
     def excludes(self, check_id: str) -> str:
-        """Why a check does not apply: the profile excludes all that it proves. Empty if it applies."""
+        """Return why a check does not apply: the profile excludes all requirements that it proves.
+
+        Empty if it applies.
+        """
         proven = [r for r in self.catalogue.requirements if checks_of(r, [check_id])]
         reasons = [self.profile.excludes(requirement) for requirement in proven]
         return reasons[0] if reasons and all(reasons) else ""
 
     def excludes_scenario(self, scenario: LoadedScenario) -> str:
-        """Why nothing of the scenario is run: no step of it applies. Empty if one does."""
+        """Return why the scenario is not run: none of its steps applies. Empty if at least one step applies."""
         reasons = [self.excludes(f"{scenario.id}/{step.id}") for step in scenario.steps]
         return reasons[0] if reasons and all(reasons) else ""
 
     def select(self, scenarios: Sequence[LoadedScenario]) -> list[LoadedScenario]:
-        """The scenarios that the chosen parts need, and all that they continue. Raises CatalogueError if none is.
+        """Return the scenarios that the chosen parts need, and the scenarios that they continue.
 
-        Checks of hosts where there are none are left out; the requirements say why.
+        Scenarios of hosts whose checks do not apply are left out; the requirements have the reason. Raises
+        CatalogueError if no scenario is left.
         """
         applying = [
             scenario
@@ -76,7 +80,7 @@ class Acceptance:
         return with_predecessors(applying, names)
 
     def _nothing(self) -> str:
-        """Why there is no check of the chosen parts."""
+        """Return why there is no check of the chosen parts."""
         wanted = self.catalogue.part_requirements(self.parts)
         parts = ", ".join(self.parts)
         if not any(requirement.checks for requirement in wanted):
@@ -112,7 +116,9 @@ def shipped_check_ids() -> tuple[str, ...]:
 
 
 def foreign(scenarios: Collection[LoadedScenario]) -> list[str]:
-    """Why a run of these scenarios is no acceptance, a sentence for each that did not come with muster."""
+    """Return why a run of these scenarios is no acceptance: one sentence for each scenario that does not ship with
+    muster.
+    """
     return [
         f"scenario {scenario.id} is not one that ships with muster"
         for scenario in scenarios

@@ -53,7 +53,7 @@ def _sizes(checks: Sequence[Check]) -> list[str]:
 def _images(checks: Sequence[Check], images: ImageMap) -> list[str]:
     """Return the images that the scenarios need, with their names at the site.
 
-    The commands of the plan have the names of the scenarios.
+    The commands of the plan use the names of images in the scenarios.
     """
     names = images_of({check.scenario.id: check.scenario for check in checks}.values())
     lines = [name if images.image(name) == name else f"{images.image(name)} for {name}" for name in names]
@@ -62,7 +62,7 @@ def _images(checks: Sequence[Check], images: ImageMap) -> list[str]:
 
 
 def _requirements(acceptance: Acceptance, check_ids: set[str]) -> list[str]:
-    """Which requirements are proven, which are not in this run, and which do not apply."""
+    """Return the requirements that the run can prove, those that stay open, and those that do not apply."""
     proven, left_out, excluded = [], [], []
     for requirement, facts in zip(acceptance.catalogue.requirements, acceptance.facts, strict=True):
         number = f" ({requirement.number})" if requirement.number else ""
@@ -150,7 +150,7 @@ def _checks(checks: Sequence[Check], site: HostSite | None) -> list[str]:
 
 
 def _api(check: ApiCheck, least: Evidence) -> list[str]:
-    """Return the requests of a check, their contents, and the objects that are deleted again."""
+    """Return the requests of a check, their contents, and the deletions of the created objects."""
     lines = [f"- source: {check.source}", ""]
     for request in check.requests:
         lines.append(f"    {request.method} {request.path}")

@@ -1,4 +1,4 @@
-"""Makes the record of a run from its log, and judges it: of a run that ended, and of one that was cut."""
+"""Makes the record of a run from its log, and judges it. The run may have ended, or have been killed."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,7 +18,9 @@ class CutRun(ReportError):
 
 
 def read_report(directory: Path) -> record.Report:
-    """Return the record of a report directory; of an interrupted run, the record that follows from its log.
+    """Return the record of a report directory.
+
+    If a killed run has left no record, return the record that follows from its log.
 
     Raises ReportError.
     """
@@ -30,18 +32,21 @@ def read_report(directory: Path) -> record.Report:
 
 
 def was_cut(directory: Path) -> bool:
-    """Whether a run was killed before it wrote its record."""
+    """Return whether a run was killed before it wrote its record."""
     return not (directory / "report.json").exists()
 
 
 def rejudge(report: record.Report, source: log.Log) -> list[str]:
-    """Judge the run again, from its log; a line for each entry of the record that does not follow from it."""
+    """Judge the run again from its log; return a line for each entry of the record that does not follow from the
+    log.
+    """
     return disagreements(report, assemble(source))
 
 
 def assemble(source: log.Log) -> record.Report:
-    """Return the record that follows from the log. It changes the opening record of the log. Checks that were cut are
-    ERROR.
+    """Return the record that follows from the log. If the log was cut, its unfinished checks are ERROR.
+
+    The result is the record in the log's first entry, changed in place.
     """
     opened, entries, events = source.opened, source.entries, source.events
     report = opened.report
@@ -76,7 +81,10 @@ def _take(result: record.CheckResult, entry: log.CheckEnded) -> None:
 def _leave_unfinished(
     result: record.CheckResult, began_ms: int | None, now_ms: int, why: str, *, cut: bool
 ) -> None:
-    """Store that the check was not run, or not to its end. If the log was `cut`, this is a fault of the harness."""
+    """Store that the check was not run, or not to its end.
+
+    If the log was `cut`, this counts as a fault of the harness.
+    """
     subject = "not run" if began_ms is None else "not finished"
     reason = f"{subject}: {why or 'the run ended'}"
     result.circumstances = Circumstances(fault=reason) if cut else Circumstances(unfinished=reason)
@@ -99,7 +107,7 @@ def _take_description(report: record.Report, entries: Iterable[log.Entry]) -> No
 
 
 def _last_ms(entries: list[log.Entry]) -> int:
-    """When the last entry that has a time was written."""
+    """Return the time of the last entry that has a time."""
     for entry in reversed(entries):
         if isinstance(entry, log.Observed):
             return entry.event.t_ms

@@ -1,4 +1,4 @@
-"""The files of a report that are neither its record nor its log: the log has the digest of each."""
+"""The files of a report besides its record and its log: the log has the digest of each."""
 
 from pathlib import Path
 from typing import Final
@@ -7,7 +7,7 @@ from validation.errors import ReportError
 from validation.report import files, log, manifest, renderings, statement
 
 OWN: Final = frozenset({"report.json", log.NAME, *renderings.NAMES, manifest.NAME, statement.NAME})
-"""The files that follow from the log, or are about all files."""
+"""Names of the files that follow from the log, or that list all files."""
 
 
 def digests(directory: Path) -> dict[str, str]:

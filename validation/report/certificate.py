@@ -1,4 +1,4 @@
-"""The certificate of a run, its first page: every statement of it follows from the record, and is signed."""
+"""The certificate of a run, the first page of its report. Every statement follows from the record and is signed."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class CertifiedHost(_Part):
 
 
 class LayerVerdict(_Part):
-    """A part of the catalogue: the gravest of its verdicts, and how many requirements have each."""
+    """A part of the catalogue: its gravest verdict, and the number of requirements with each verdict."""
 
     layer: str
     verdict: str
@@ -45,7 +45,7 @@ class Limit(_Part):
 class Certificate(_Part):
     """The statements of the page.
 
-    `verdict` is on the part of the catalogue that was asked for, `acceptance` on all of it.
+    `verdict` is the verdict on the chosen parts of the catalogue, `acceptance` the verdict on the whole catalogue.
     """
 
     acceptance: str
@@ -116,13 +116,13 @@ def certificate(report: Report) -> Certificate:
 
 
 def predicate(report: Report) -> dict[str, Any]:
-    """Return the certificate as it is signed."""
+    """Return the certificate in the form that is signed."""
     content: dict[str, Any] = msgspec.to_builtins(certificate(report))
     return content
 
 
 def _hosts(report: Report) -> list[CertifiedHost]:
-    """The hosts and nodes of the identity; where there is none, the nodes of the simulation."""
+    """Return the hosts and nodes of the record's identity; without an identity, the nodes of the simulation."""
     rows = {row.host: row for row in report.hosts or []}
     described = {node["name"]: node for node in report.cluster.get("nodes", [])}
     nodes = list(report.identity.nodes) if report.identity else []

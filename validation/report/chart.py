@@ -20,7 +20,7 @@ DASHES = ("", "9 3", "3 3", "12 3 3 3", "6 2 2 2", "1 3", "15 4", "2 6")
 
 
 def escape(text: str) -> str:
-    """Return the text for an element or an attribute: no markup, nothing that a reader would obey.
+    """Return the text for an element or an attribute, without markup and without control characters.
 
     Example: `escape("a < b")` returns `'a &lt; b'`.
     """
@@ -38,7 +38,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """The content of a chart from `start_ms` to `end_ms`. `capacity_milli` of the cluster is drawn as a line."""
+    """The content of a chart from `start_ms` to `end_ms`.
+
+    `capacity_milli`, the GPUs of the cluster, is drawn as a line.
+    """
 
     title: str
     start_ms: int
@@ -64,7 +67,7 @@ class _Scale:
 
 
 def render(plot: Plot) -> str:
-    """The chart as an `<svg>` element, readable without style sheet or script."""
+    """Return the chart as an `<svg>` element that needs no style sheet and no script."""
     scale = _Scale(plot, max(1000, plot.capacity_milli))
     parts = [
         (
@@ -120,8 +123,8 @@ def _ticks(start_ms: int, end_ms: int) -> list[int]:
 def _marks(scale: _Scale) -> list[str]:
     """Return the marks: a solid line and a bold label for a section, a dotted line for a step.
 
-    A label is put into the first row with enough free space. A label without such a row is left out: its line has it
-    as a title.
+    A label is put into the first row with enough free space. If no row has enough, the label is left out; its line has
+    it as a title.
     """
     parts = []
     section_rows = _Rows((TOP - 74, TOP - 58))
@@ -142,7 +145,7 @@ def _marks(scale: _Scale) -> list[str]:
 
 
 class _Rows:
-    """Rows of labels; each label goes to the first row where it covers no other."""
+    """Rows of labels. Each label is put into the first row in which it covers no other label."""
 
     def __init__(self, heights: tuple[int, ...]) -> None:
         self._heights = heights
@@ -158,7 +161,7 @@ class _Rows:
 
 
 def _quotas(scale: _Scale) -> list[str]:
-    """One dashed line per distinct quota, in the colour of the first project that has it."""
+    """Return one dashed line for each distinct quota, in the colour of the first project that has the quota."""
     return [
         f'<line class="quota" x1="{LEFT}" y1="{scale.y(quota)}" x2="{WIDTH - RIGHT}" y2="{scale.y(quota)}" '
         f'stroke="{colour}" stroke-dasharray="5 5" stroke-opacity="0.65"><title>{label}</title></line>'
@@ -167,7 +170,7 @@ def _quotas(scale: _Scale) -> list[str]:
 
 
 def _quota_labels(scale: _Scale) -> list[str]:
-    """The names of these lines at the left, above all that is drawn."""
+    """Return the labels of the quota lines at the left, which cover everything else."""
     return [
         f'<text x="{LEFT + 5}" y="{scale.y(quota) - 4}" font-size="10" fill="{colour}" '
         f'stroke="#fff" stroke-width="3" paint-order="stroke">{label}</text>'
@@ -176,7 +179,7 @@ def _quota_labels(scale: _Scale) -> list[str]:
 
 
 def _named_quotas(plot: Plot) -> list[tuple[int, str, str]]:
-    """Each distinct quota with its label and its colour."""
+    """Return each distinct quota with its label and its colour."""
     by_quota: dict[int, list[str]] = {}
     for project, quota in plot.quotas_milli.items():
         by_quota.setdefault(quota, []).append(project)
@@ -214,7 +217,10 @@ def _last(plot: Plot, values: list[tuple[int, int]]) -> int:
 
 
 def _path(scale: _Scale, values: list[tuple[int, int]], style: str) -> str:
-    """A line that changes in steps: each value holds until the next. Of many in one place least, most and last."""
+    """Return a step line: each value lasts until the next.
+
+    Of many values at one place, only the lowest, the highest and the last are drawn.
+    """
     plot = scale.plot
     before = [milli for t_ms, milli in values if t_ms <= plot.start_ms]
     path = [f"M{scale.x(plot.start_ms)} {scale.y(before[-1] if before else 0)}"]
@@ -229,7 +235,7 @@ def _path(scale: _Scale, values: list[tuple[int, int]], style: str) -> str:
 
 
 def _legend(ends: list[tuple[float, str, str, str]]) -> list[str]:
-    """Names at the right end of the lines, moved apart where lines end together."""
+    """Return the names at the right end of the lines, moved apart if lines end close to each other."""
     parts = []
     lowest = TOP - 20.0
     x = WIDTH - RIGHT

@@ -1,4 +1,4 @@
-"""Says whether the entries of a log can stand: in their order, with times and bounds that rise together."""
+"""Checks whether the entries of a log are possible in their order: times and indices of events must increase."""
 
 import re
 from collections.abc import Iterator
@@ -14,9 +14,14 @@ from validation.report.origin import SIMULATED, Origin, moment
 from validation.report.record import CheckResult, Report
 
 MAX_PODS: Final = 100_000
-"""A demand of a scenario has fewer, and is divided in a time that can be waited for."""
+"""Maximum number of pods of a demand.
+
+Real scenarios have fewer, and the oracle divides this number in a tolerable time.
+"""
 CLOCKS_DIFFER: Final = timedelta(hours=1)
-"""The wall clock and the clock of the events differ by at most this: the wall clock is set, or the machine sleeps."""
+"""Maximum difference between the wall clock and the clock of the events: the wall clock can be set, or the machine can
+sleep.
+"""
 _RUN_ID: Final = re.compile(r"(\d{8}-\d{6})-([a-z]+)-[0-9a-f]{4}", re.ASCII)
 
 
@@ -31,9 +36,9 @@ class _Order:
     now_ms: int = 0
     observed: int = 0
     gpus: dict[str, int] = field(default_factory=dict)
-    """By name, how many GPUs each node has."""
+    """The number of GPUs of each node, by name."""
     began: dict[str, int] = field(default_factory=dict)
-    """By check, when it began."""
+    """The time at which each check began."""
     ended: set[str] = field(default_factory=set)
     scenarios: set[str] = field(default_factory=set)
     """The scenarios that began."""
@@ -42,7 +47,9 @@ class _Order:
 
 
 def problems(source: log.Log) -> list[str]:
-    """Return a line for the first entry that cannot stand where it does, with its number; none for a log of a run."""
+    """Return a line for the first entry that is impossible after the entries before it, with its number; none for the
+    log of a real run.
+    """
     report = source.opened.report
     results = {result.id: result for result in report.steps}
     order = _Order(report, source.opened.selected, Origin(report), results)
@@ -211,5 +218,5 @@ def _closed(order: _Order, entry: log.Closed) -> Iterator[str]:
 
 
 def _set(started: datetime, ended: datetime, entry: log.Closed) -> timedelta:
-    """By how much the wall clock and the clock of the events differ at the end."""
+    """Return the difference between the wall clock and the clock of the events at the end of the run."""
     return abs((ended - started) - timedelta(milliseconds=entry.duration_ms))

@@ -1,4 +1,4 @@
-"""The last lines of a run: the proven and unproven requirements in plain words, and three commands to try next."""
+"""The last lines of a run: the proven and unproven requirements in plain words, and three next commands."""
 
 from collections import Counter
 from pathlib import Path

@@ -10,7 +10,10 @@ _ABSENT: Final = object()
 
 
 def differences(one: record.Report, other: record.Report) -> list[str]:
-    """A line for each entry that differs: its path, and both values. The day counts only where there are waivers."""
+    """Return a line for each entry that differs: its path, and both values.
+
+    The day counts only if there are waivers.
+    """
     left, right = (json.loads(record.encode(report)) for report in (one, other))
     if not one.scope.waivers and not other.scope.waivers:
         left["scope"]["today"] = right["scope"]["today"] = ""
@@ -33,7 +36,7 @@ def _differences(path: str, one: Any, other: Any) -> Iterator[str]:
 
 
 def _by_name(entries: list[Any]) -> Any:
-    """The entries by their id or name; as they are, if they have none."""
+    """Return the entries by their id or name, else by their position; unchanged if they are no objects."""
     for key in ("id", "name"):
         if entries and all(isinstance(entry, dict) and key in entry for entry in entries):
             return {f"[{entry[key]}]": entry for entry in entries}

@@ -11,10 +11,10 @@ from typing import BinaryIO, Final
 from validation.errors import ReportError
 
 MAX_BYTES: Final = 1 << 30
-"""Size of one file, and of all files together."""
+"""Maximum size of one file, and of all files together."""
 MAX_FILES: Final = 10_000
 MAX_DEPTH: Final = 8
-"""Directories in each other."""
+"""Maximum depth of directories."""
 _CHUNK_BYTES: Final = 1 << 20
 _DAMAGE: Final = (
     LookupError,
@@ -25,12 +25,12 @@ _DAMAGE: Final = (
     RecursionError,
     MemoryError,
 )
-"""Errors of code that reads or judges a record of another form than muster writes."""
+"""Errors of the code if a record has another form than muster writes."""
 
 
 @contextlib.contextmanager
 def untrusted(name: str) -> Iterator[None]:
-    """Make of every error that a damaged or doctored record causes a ReportError of one line."""
+    """Replace every error that a damaged or forged record causes by a ReportError of one line."""
     try:
         yield
     except _DAMAGE as error:
@@ -81,9 +81,10 @@ def digest(path: Path) -> str:
 
 
 def listed(directory: Path) -> tuple[list[str], list[str]]:
-    """Return the plain files below the directory, and all that is neither a plain file nor a directory, both sorted.
+    """Return the plain files below the directory, and all entries that are neither plain files nor directories, both
+    sorted.
 
-    The names are relative to the directory. Raises ReportError where there are too many, too large or too deep.
+    The names are relative to the directory. Raises ReportError if the files are too many, too large or too deep.
     """
     plain: list[str] = []
     others: list[str] = []

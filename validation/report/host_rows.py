@@ -57,9 +57,9 @@ def _alone(host: DeclaredHost, scope: HostScope) -> HostScope:
 
 
 def _cell(host: DeclaredHost, alone: HostScope, result: CheckResult, events: Sequence[Event]) -> HostCell:
-    """Return the sentences about this host in the verdict on all; without one, the verdict on this host alone.
+    """Return the sentences about this host in the verdict on all hosts; without one, the verdict on this host alone.
 
-    That is at most as grave as the verdict on all.
+    The verdict on one host is at most as grave as the verdict on all hosts.
     """
     name = re.compile(rf"(?<![\w.-]){re.escape(host.name)}(?![\w-])")
     about = [sentence for sentence in sentences(result.reason) if name.search(sentence)]
@@ -76,7 +76,7 @@ def _cell(host: DeclaredHost, alone: HostScope, result: CheckResult, events: Seq
     judgement, _ = judge_layer(result.id.partition(_LAYER)[2], alone, result.circumstances, own, within)
     whole = Verdict(result.verdict)
     if judgement.required and gravest([judgement.verdict, whole]) != whole:
-        # for example a figure that is for all hosts together
+        # for example, a threshold for all hosts together
         return HostCell(whole, required=result.required)
     return HostCell(judgement.verdict, judgement.reason, judgement.required)
 
@@ -87,7 +87,7 @@ def _host_of(event: Event) -> str | None:
 
 
 def _facts(gpu: dict[str, Any]) -> dict[str, str]:
-    """The facts of a GPU in words; a fact that nvidia-smi does not print is left out."""
+    """Return the facts of a GPU in words, without the facts that nvidia-smi does not print."""
     words = {True: "yes", False: "no"}
     return {
         name: ", ".join(map(str, value))

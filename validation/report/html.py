@@ -16,17 +16,17 @@ from validation.report.plots import charts
 from validation.report.record import CheckResult, Report, RequirementResult
 
 MAX_SHOWN = 500
-"""How many checks and evictions the page has; report.json has all."""
+"""Maximum number of checks and of evictions on the page; report.json has all."""
 HOSTS_IN_A_TABLE = 10
-"""The columns of a table of hosts by layer."""
+"""Number of columns in a table of hosts by layer."""
 MAX_HOSTS = 8
 MAX_WAIVERS = 3
 MAX_LIMITS = 10
-"""How many the certificate names, which is one page."""
+"""Maximum number of limits on the certificate, which has one page. MAX_HOSTS and MAX_WAIVERS have the same purpose."""
 MAX_WORDS = 100
-"""Length of a text of the certificate, unless it says otherwise."""
+"""Default maximum length of a text on the certificate."""
 MAX_CHECKS = 50
-"""How many checks of one requirement it names."""
+"""Maximum number of checks that the page names for one requirement."""
 _GRAVITY = {
     "PASS": "pass",
     "WAIVED": "waived",
@@ -39,7 +39,7 @@ _GRAVITY = {
 
 
 def render(report: Report) -> str:
-    """The report as HTML."""
+    """Return the report as HTML."""
     shown = _shown(report.steps)
     steps_of: dict[str, list[CheckResult]] = {scenario.id: [] for scenario in report.scenarios}
     for step in shown:
@@ -67,7 +67,7 @@ def render(report: Report) -> str:
 
 
 def _shown(steps: Sequence[CheckResult]) -> Sequence[CheckResult]:
-    """All checks. If there are very many, those that did not pass come first and the rest is left out."""
+    """Return all checks in their order, at most MAX_SHOWN. If there are more, passed checks are left out first."""
     if len(steps) <= MAX_SHOWN:
         return steps
     passed = [number for number, step in enumerate(steps) if step.verdict == Verdict.PASS]
@@ -109,7 +109,7 @@ def _template() -> Template:
 
 
 def _brief(words: str, most: int = MAX_WORDS) -> str:
-    """The words, cut where they are longer.
+    """Return the words, cut if they are longer than `most` characters.
 
     Example: `_brief("abcdef", 4)` returns `'abc…'`.
     """
@@ -117,7 +117,7 @@ def _brief(words: str, most: int = MAX_WORDS) -> str:
 
 
 def _findings(report: Report) -> list[tuple[str, str, list[str]]]:
-    """By layer, each fault or measurement with the hosts that have it."""
+    """Return each fault or measurement of each layer, with the hosts that have it."""
     hosts: dict[tuple[str, str], list[str]] = {}
     for row in report.hosts or ():
         for layer, cell in row.layers.items():
@@ -127,12 +127,12 @@ def _findings(report: Report) -> list[tuple[str, str, list[str]]]:
 
 
 def _is_of_note(step: CheckResult) -> bool:
-    """Whether the check is shown without being asked for: it counts, and did not pass."""
+    """Return whether the page shows the check unfolded: it counts, and did not pass."""
     return step.required and step.verdict not in {Verdict.PASS, Verdict.NOT_APPLICABLE}
 
 
 def _contents(report: Report) -> list[tuple[str, str]]:
-    """The anchors of the page with their titles."""
+    """Return the anchors of the page with their titles."""
     excluded = any(entry.not_applicable for entry in report.requirements)
     sections = [
         ("certificate", "Certificate", True),
@@ -154,7 +154,9 @@ def _contents(report: Report) -> list[tuple[str, str]]:
 
 
 class _GpuTable(NamedTuple):
-    """The facts of all GPUs: those that are the `same` on all, and of each GPU those of the `columns`."""
+    """The facts of all GPUs: `same` has the facts that are equal on all; `rows` has the others of each GPU, by
+    `columns`.
+    """
 
     same: dict[str, str]
     columns: list[str]

@@ -1,4 +1,4 @@
-"""Says which cluster a run was on, by its events alone; a redacted record has digests instead of uids."""
+"""The identity of a run's cluster, from the events alone. A redacted record has digests instead of uids."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,10 @@ def token(name: str) -> str:
 
 
 def identity_of(events: Sequence[Event]) -> Identity | msgspec.UnsetType:
-    """Return the identity of the cluster that was seen last, and of its nodes; UNSET where no API server answered."""
+    """Return the identity of the cluster that was seen last, and of its nodes and hosts.
+
+    UNSET if no API server and no nvidia-smi answered.
+    """
     clusters = [number for number, event in enumerate(events) if isinstance(event, ClusterSeen)]
     tools = [event for event in events if isinstance(event, ToolRan) and event.tool == "nvidia-smi"]
     if not clusters and not tools:
@@ -36,7 +39,7 @@ def identity_of(events: Sequence[Event]) -> Identity | msgspec.UnsetType:
 
 
 def _nodes(events: Sequence[Event], tools: Iterable[ToolRan]) -> list[NodeIdentity]:
-    """The nodes with GPUs and the hosts of the site, by name."""
+    """Return the nodes with GPUs and the hosts of the site, sorted by name."""
     last: dict[str, NodeSeen] = {}
     gpus: dict[str, list[GpuIdentity]] = {}
     for event in events:
@@ -46,7 +49,7 @@ def _nodes(events: Sequence[Event], tools: Iterable[ToolRan]) -> list[NodeIdenti
             gpus[event.node] = [GpuIdentity(gpu.uuid) for gpu in event.gpus if gpu.uuid]
     for tool in tools:
         printed = _printed(tool.output)
-        if printed:  # with serial numbers, which agents do not have
+        if printed:  # nvidia-smi has serial numbers, agents have none
             gpus[tool.host] = printed
     names = {name for name, node in last.items() if node.gpus} | gpus.keys()
     nodes = []
@@ -58,7 +61,7 @@ def _nodes(events: Sequence[Event], tools: Iterable[ToolRan]) -> list[NodeIdenti
 
 
 def _printed(output: str) -> list[GpuIdentity]:
-    """The GPUs of which `nvidia-smi -q -x` printed a UUID; none if the output is no XML."""
+    """Return the GPUs for which `nvidia-smi -q -x` printed a UUID; none if the output is no XML."""
     if len(output) > _MAX_BYTES or "<!ENTITY" in output:
         return []
     try:
@@ -72,7 +75,10 @@ def _printed(output: str) -> list[GpuIdentity]:
 
 
 def _digest(uid: str, ca_sha256: str, nodes: Sequence[NodeIdentity]) -> str:
-    """Return a digest in which no name of a node has a part, so that a redacted record has it too."""
+    """Return the digest of the identity.
+
+    The names of nodes are not part of it, so a redacted record has the same digest.
+    """
     content = {
         "caSha256": ca_sha256,
         "kubeSystemUid": token(uid),

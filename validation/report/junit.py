@@ -62,5 +62,7 @@ def _time(milliseconds: int) -> str:
 
 
 def _clean(line: str) -> str:
-    """Without the control characters that XML 1.0 cannot hold, and with those written out that a reader would obey."""
+    """Return the line without the control characters that XML 1.0 forbids, and with escapes for those that a terminal
+    obeys.
+    """
     return text.inert("".join(letter for letter in line if letter in "\t\n" or letter >= " "))

@@ -1,6 +1,6 @@
 """events.jsonl, the log of a run: events and actions, one line each, appended and synced as they happen.
 
-The record is made from it alone, so that a killed run has a record too, up to its last line.
+The record is made from the log alone, so a killed run has a record too, up to the log's last line.
 """
 
 import hashlib
@@ -24,11 +24,12 @@ from validation.report.record import ClusterRecord, Command, Report
 NAME: Final = "events.jsonl"
 MAX_LINE_BYTES: Final = 32 << 20
 MAX_INTEGER: Final = (1 << 53) - 1
-"""The largest that RFC 8785 knows."""
+"""The largest integer that RFC 8785 represents exactly."""
 _MANY_DIGITS: Final = re.compile(rb"\d{16}")
 SYNC_SECONDS = 0.1
-"""Maximum time for which an event may be in the kernel's memory alone. Entries that bound a check
-are synced at once.
+"""Maximum time until an event is synced to the disk.
+
+The entries at the beginning and the end of a check are synced at once.
 """
 
 
@@ -37,14 +38,14 @@ class _Entry(msgspec.Struct, rename="camel", forbid_unknown_fields=True, tag_fie
 
 
 class Opened(_Entry, tag="opened"):
-    """The record as it is before anything ran: all that is asked for. `selected` are the checks that are to run."""
+    """The record before the run: all requested checks. `selected` are the checks that will run."""
 
     report: Report
     selected: list[str]
 
 
 class Observed(_Entry, tag="observed"):
-    """An event, with the version of the object that showed it and the API server's own time of its last change."""
+    """An event, with the version of its object and the API server's own time of the object's last change."""
 
     event: Event
     resource_version: str = ""
@@ -52,7 +53,7 @@ class Observed(_Entry, tag="observed"):
 
 
 class Described(_Entry, tag="described"):
-    """The target and its cluster, as far as they are known now."""
+    """The target and its cluster, as far as they are known at this point."""
 
     target: dict[str, str]
     cluster: ClusterRecord
@@ -73,7 +74,7 @@ class CheckBegan(_Entry, tag="began"):
 
 
 class CheckEnded(_Entry, tag="ended"):
-    """The check ended, or was not to run: then it has no times. Its verdict follows from this and the events."""
+    """The check ended, or was not run; then it has no times. The verdict follows from this entry and the events."""
 
     check: str
     circumstances: Circumstances
@@ -84,7 +85,7 @@ class CheckEnded(_Entry, tag="ended"):
 
 
 class Closed(_Entry, tag="closed"):
-    """The end of the run, which a run that was killed has not. `ended` is of the wall clock.
+    """The end of the run. A killed run has no such entry. `ended` is the time of the wall clock.
 
     `files` are the digests of the files beside the log and the record: output of the operator and of the installation.
     """
@@ -109,7 +110,7 @@ class Log:
     entries: list[Entry]
     sha256: str
     is_cut: bool = False
-    """Its last line has no end."""
+    """Whether the last line has no end."""
 
     @property
     def events(self) -> list[Event]:
@@ -126,7 +127,10 @@ class RunLog:
         self._synced = time.monotonic()
 
     def append(self, entry: Entry) -> None:
-        """Write the entry; it outlives this process, and soon the machine. Raises ReportError."""
+        """Write the entry. It survives the end of this process at once, and a crash of the machine after the next sync.
+
+        Raises ReportError.
+        """
         line = encode(entry)
         try:
             written = os.write(self._handle, line)
@@ -145,7 +149,7 @@ class RunLog:
 
 
 def open_log(directory: Path, opened: Opened) -> RunLog:
-    """Begin the log of a run. It replaces an earlier log when its first entry is written. Raises ReportError."""
+    """Begin the log of a run. When its first entry is written, it replaces an earlier log. Raises ReportError."""
     path = directory / NAME
     temporary = path.with_name(f".{NAME}.{os.getpid()}")
     try:
@@ -162,7 +166,7 @@ def open_log(directory: Path, opened: Opened) -> RunLog:
 
 
 def read_log(directory: Path) -> Log:
-    """The log of a report directory; a last line that was cut is no entry. Raises ReportError."""
+    """Return the log of a report directory. A cut last line is no entry. Raises ReportError."""
     path = directory / NAME
     entries: list[Entry] = []
     digest, line = hashlib.sha256(), b""
@@ -179,9 +183,9 @@ def read_log(directory: Path) -> Log:
 
 
 def other_forms(directory: Path) -> list[str]:
-    """A line for the first entry in another form than the log is written in: not all readers take the same of it.
+    """Return a line for the first entry that is not in canonical form, because readers could understand it differently.
 
-    There is one form for one content: all keys, sorted, each once, no spaces, and integers of at most 53 bits.
+    The canonical form has all keys, sorted, each once, no spaces, and integers of at most 53 bits.
     """
     for number, line in enumerate(_lines(directory / NAME), 1):
         if line.endswith(b"\n") and (encode(_DECODER.decode(line)) != line or _has_large_number(line)):
@@ -195,7 +199,7 @@ def encode(entry: Entry) -> bytes:
 
 
 def _has_large_number(line: bytes) -> bool:
-    """Whether a number has more than 53 bits; digits in a string are none."""
+    """Return whether a number has more than 53 bits. Digits in a string do not count."""
     if _MANY_DIGITS.search(line) is None:
         return False
     numbers: list[int] = []
@@ -204,7 +208,7 @@ def _has_large_number(line: bytes) -> bool:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """The lines of a log, each with its end, of which the last may have been cut. Raises ReportError."""
+    """Yield the lines of a log, each with its line end; the last line may be cut. Raises ReportError."""
     with files.opened(path) as file:
         try:
             while line := file.readline(MAX_LINE_BYTES + 1):

@@ -1,4 +1,6 @@
-"""manifest.sha256: the digest of every file of a report, as `sha256sum --check` reads it, and last its own."""
+"""manifest.sha256: the digest of every file of a report, in the form of `sha256sum --check`, and at the end the digest
+of these lines.
+"""
 
 import hashlib
 import re
@@ -16,7 +18,10 @@ _OWN = "# sha256 of the lines above: "
 
 
 def render(directory: Path) -> bytes:
-    """The manifest of the files that are in the directory now. Raises ReportError for a name that no line can have."""
+    """Return the manifest of the present files of the directory.
+
+    Raises ReportError for a name that does not fit on a line.
+    """
     names = [name for name in files.listed(directory)[0] if name != NAME]
     for name in names:
         if not name.isprintable():
@@ -26,14 +31,14 @@ def render(directory: Path) -> bytes:
 
 
 def digest(directory: Path) -> str:
-    """The digest of the manifest itself, which stands for the whole report. Raises ReportError."""
+    """Return the digest of the manifest, which identifies the whole report. Raises ReportError."""
     return files.digest(directory / NAME)
 
 
 def problems(directory: Path, beside: Collection[str] = ()) -> list[str]:
-    """A line for each file that is not as the manifest says, beginning with its name. Raises ReportError.
+    """Return a line for each file that differs from the manifest, beginning with the file's name. Raises ReportError.
 
-    Files in `beside` may be there without being in the manifest.
+    Files in `beside` need not be in the manifest.
     """
     plain, others = files.listed(directory)
     if others:
@@ -55,7 +60,7 @@ def problems(directory: Path, beside: Collection[str] = ()) -> list[str]:
 
 
 def _parse(body: bytes) -> dict[str, str]:
-    """The digest of each file. Raises ReportError if a line has another form, or a file is named twice."""
+    """Return the digest of each file. Raises ReportError if a line has another form, or a file is named twice."""
     try:
         lines = body.decode().split("\n")
     except UnicodeDecodeError as error:

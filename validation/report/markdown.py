@@ -19,12 +19,15 @@ def plain(words: str) -> str:
 
 
 def _escaped(mark: str) -> str:
-    """Return the mark as a plain character: a backslash before a digit has no meaning, so it stands after a number."""
+    """Return the mark as a plain character.
+
+    A backslash before a digit has no effect, so a number gets it behind itself.
+    """
     return f"{mark}\\" if mark.isdigit() else "".join(f"\\{letter}" for letter in mark)
 
 
 def render(report: Report) -> str:
-    """The report as GitHub Markdown."""
+    """Return the report as GitHub Markdown."""
     lines = [*_head(report), *_requirements(report)]
     for scenario in report.scenarios:
         scaled = f", scaled to {plain(str(scenario.size))} GPUs" if scenario.size else ""
@@ -79,20 +82,20 @@ def _head(report: Report) -> list[str]:
 
 
 def waiver_words(waiver: Waiver) -> str:
-    """The fact of a waiver, its owner and its last day."""
+    """Return the fact of a waiver, its owner and its last day."""
     host = f" of {waiver.host}" if waiver.host else ""
     return f"`{waiver.fact}`{host} in {waiver.id} until {waiver.expires} by {waiver.owner}: {waiver.reason}"
 
 
 def pulled_words(pulled: ImageRecord) -> str:
-    """How a node got an image, or why it did not."""
+    """Return how a node got an image, or why it did not get it."""
     if pulled.problem:
         return f"{pulled.image} not pulled: {pulled.problem}"
     return f"{pulled.image} after {seconds(pulled.took_ms)}, {pulled.digest or 'digest unknown'}"
 
 
 def _requirements(report: Report) -> list[str]:
-    """Every requirement of the catalogue, with the verdict on it."""
+    """Return every requirement of the catalogue with its verdict."""
     return [
         "",
         "## Requirements",

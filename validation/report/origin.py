@@ -1,4 +1,4 @@
-"""Says whether the events of a log can be of the API server of one cluster: versions, times, uids, names."""
+"""Checks whether the events of a log can come from the API server of one cluster: versions, times, uids, names."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from validation.report.record import Report
 CLOCKS_APART: Final = timedelta(days=1)
 """Maximum difference between the clocks of this machine and of the API server."""
 SIMULATED: Final = "planner"
-"""The kind of target without an API server, whose events have a clock of their own."""
+"""The kind of target without an API server. Its events have a simulated clock."""
 _CLUSTER: Final = "cluster"
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 _VERSION: Final = re.compile(r"[1-9]\d{0,17}", re.ASCII)
@@ -45,7 +45,7 @@ def moment(text: str) -> datetime | None:
 
 
 class Origin:
-    """The objects that were seen so far, of the target that the record names."""
+    """The objects of the record's target that were seen so far."""
 
     def __init__(self, report: Report) -> None:
         self._kind = report.target.get("kind", "")
@@ -56,9 +56,9 @@ class Origin:
         self._listed: set[str] = set()
         self._lost: set[str] = set()
         self._versions: dict[tuple[type, str], int] = {}
-        """By kind of event and uid, the version that was seen last."""
+        """The last version of each object, by kind of event and uid."""
         self._nodes: dict[str, str] = {}
-        """By uid, the name of each node."""
+        """The name of each node, by uid."""
 
     def observed(self, entry: log.Observed) -> Iterator[str]:
         """Yield why the event cannot be of this target."""
@@ -120,7 +120,9 @@ class Origin:
             self._lost.discard(event.kind)
 
     def _version(self, entry: log.Observed) -> Iterator[str]:
-        """An object never goes back to an earlier version; the API server's time is that of the run."""
+        """Yield the problem if an object returns to an earlier version, or the API server's time does not match the
+        run.
+        """
         uid = getattr(entry.event, "uid", "")
         if not _VERSION.fullmatch(entry.resource_version):
             yield f"an object has the version `{entry.resource_version}`, which is none"
@@ -138,7 +140,7 @@ class Origin:
             yield f"{uid} was changed at {entry.server_time} in a run of {self._started}"
 
     def _uids(self, event: Event) -> Iterator[str]:
-        """Each uid is a token in a redacted record, and in no other."""
+        """Yield the problem if a uid is no token in a redacted record, or is a token in another record."""
         uids = [uid for uid in uids_of(event) if uid]
         wrong = next((uid for uid in uids if bool(_TOKEN.fullmatch(uid)) != self._is_redacted), "")
         if wrong and (self._is_redacted or wrong.startswith(TOKEN)):

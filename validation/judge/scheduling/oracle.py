@@ -1,4 +1,4 @@
-"""Derives the required allocation from quotas, weights and demands alone.
+"""Derives the required allocation from quotas, weights and demands only.
 
 It is written from the definition of the fair share, independently of the planner, so that the two can contradict each
 other. All arithmetic is exact: quantities are integers in thousandths of a GPU, shares are `fractions.Fraction`.
@@ -11,8 +11,8 @@ The definition:
 2. The fair share of a project is the requested part of its quota, plus a portion of the GPUs beyond all quotas.
    The portions follow the weights of the projects that still want more (water-filling). A workload whose gang is larger
    than the whole capacity is not counted: it could never run.
-3. Free GPUs are given to borrowing workloads one at a time. The next is always of the project that would have the
-   least, relative to its fair share, with its next workload.
+3. Free GPUs are given to borrowing workloads one at a time. The next workload is that of the project that would have
+   the least with it, relative to its fair share.
 
 Example: the capacity is 8 GPUs. Projects a and b have a quota of 2 each and equal weights, and both request 8. The
 quotas leave 4 GPUs unused, so the fair share is 4 each.
@@ -42,7 +42,7 @@ class Project:
 
 
 class Demand(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """One workload: `pods` pods of `gpu_milli` each, of which `min_member` must run for any to run."""
+    """One workload: `pods` pods of `gpu_milli` each. At least `min_member` of them must run, or none."""
 
     project: str
     name: str
@@ -67,8 +67,9 @@ class Division:
 def fair_shares(
     capacity_milli: int, projects: Sequence[Project], requested_milli: Mapping[str, int]
 ) -> dict[str, Fraction]:
-    """Fair share of each project in thousandths of a GPU. Raises ValueError if the quotas exceed the
-    capacity.
+    """Return the fair share of each project in thousandths of a GPU.
+
+    Raises ValueError if the quotas exceed the capacity.
     """
     if sum(project.quota_milli for project in projects) > capacity_milli:
         raise ValueError("the quotas exceed the GPUs")
@@ -115,7 +116,7 @@ def guaranteed(quota_milli: int, demands: Iterable[Demand]) -> list[Demand]:
 def divide(capacity_milli: int, projects: Sequence[Project], demands: Sequence[Demand]) -> Division:
     """Return the running and the pending workloads of `demands`, in order of submission, on `capacity_milli`.
 
-    GPUs are one pool here; nodes are not modelled. Raises ValueError if the quotas exceed the capacity.
+    All GPUs are one pool: the oracle knows no nodes. Raises ValueError if the quotas exceed the capacity.
     """
     by_project = {
         project.name: [demand for demand in demands if demand.project == project.name] for project in projects
@@ -153,7 +154,7 @@ def _lend(
     share: Mapping[str, Fraction],
     allocated: dict[str, int],
 ) -> list[Demand]:
-    """Give free GPUs to borrowers until nothing more fits; `allocated` is brought up to date."""
+    """Give free GPUs to borrowers until nothing more fits. Update `allocated`, and return the started units."""
     limits = {project.name: project.limit_milli for project in projects}
     queues = {name: [_units(demand) for demand in queue] for name, queue in borrowers.items()}
     started: list[Demand] = []
@@ -184,6 +185,6 @@ def _size(demand: Demand) -> int:
 
 
 def _units(demand: Demand) -> list[Demand]:
-    """Return the units that are placed at once: the gang as a whole, then each pod beyond it."""
+    """Return the units of a workload that start together: the minimum of the gang, then each further pod alone."""
     gang = replace(demand, pods=max(1, demand.min_member))
     return [gang, *([replace(demand, pods=1)] * (demand.pods - gang.pods))]

@@ -20,12 +20,12 @@ def cordoned_node(history: History) -> list[Violation]:
 
 
 def placed_beside_cordoned(history: History) -> int:
-    """Pods that were placed while a node was cordoned, on which it could have been."""
+    """Return the number of pods that were placed while a node was cordoned, and could have been placed there."""
     return sum(bool(state.cordoned) and event.t_ms >= history.since_ms for event, state in _placed(history))
 
 
 def _placed(history: History) -> Iterator[tuple[PodSeen, State]]:
-    """Each pod as it got its node, with the state after that."""
+    """Yield each pod when it gets its node, with the state after this event."""
     placed: set[str] = set()
     for event, state in replay(history.events):
         if isinstance(event, PodSeen) and event.holds and event.uid not in placed:
@@ -38,10 +38,10 @@ class _Takeover:
     """The nominations and evictions of a killed operator, until a command of the scenario changes the demand."""
 
     nominated: dict[str, str] = field(default_factory=dict)
-    """By uid of a pod without a node, the node to which it is nominated."""
+    """The nominated node of each pod without a node, by the pod's uid."""
     evicted: frozenset[Workload] = frozenset()
     holding: frozenset[str] = frozenset()
-    """The uids of all pods that held GPUs: evictions of several pods may have been under way."""
+    """The uids of all pods that held GPUs when the operator was killed. Their evictions may have begun before."""
 
 
 def nominations_last(history: History) -> list[Violation]:
@@ -85,7 +85,7 @@ def _after_takeovers(history: History) -> Iterator[tuple[PodSeen, str, bool]]:
     """
     takeover: _Takeover | None = None
     announced: dict[str, Workload] = {}
-    """By uid, the workloads of pods that were evicted since the last command."""
+    """The workload of each pod that was evicted since the last command, by the pod's uid."""
     known: set[str] = set()
     for event, state in replay(history.events):
         if isinstance(event, CommandRun):

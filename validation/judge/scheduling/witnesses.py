@@ -1,6 +1,6 @@
-"""Reconciles the scheduler's word with that of others: the kubelet that gave the devices, the driver that runs on them.
+"""Compares the devices of the scheduler's annotations with the reports of the kubelet and of the driver.
 
-Both speak through the agent of a node. On a cluster without agents there is no witness, and so no subject.
+The agent of a node passes both reports on. On a cluster without agents there are no reports, and so no subjects.
 """
 
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ from validation.judge.state import State, replay
 
 
 def kubelet_agrees(history: History) -> list[Violation]:
-    """The GPUs that a pod holds, by the scheduler's word, are those that the kubelet of its node gave it.
+    """The GPUs of a pod in the scheduler's annotation are those that the kubelet of its node gave it.
 
-    A device plugin chooses which GPUs a pod gets: the scheduler has `window_ms` to write that down. Where a kubelet
-    speaks, every pod that runs with whole GPUs at the end is known to it.
+    The kubelet chooses the GPUs of a device plugin. The scheduler has `window_ms` to write them into the annotation. If
+    a kubelet reports, it must report every pod that runs with whole GPUs at the end.
     """
     violations = overdue_states(history, _otherwise_given)
     state = State()
@@ -31,21 +31,23 @@ def kubelet_agrees(history: History) -> list[Violation]:
 
 
 def processes_on_own_gpus(history: History) -> list[Violation]:
-    """The processes of a pod run on the GPUs that it holds, and on no other, as the driver reports them.
+    """By the driver's report, the processes of a pod run only on the GPUs that the pod holds.
 
-    The annotations of the scheduler follow the kubelet within `window_ms`.
+    The scheduler has `window_ms` to write the GPUs of the kubelet into its annotation.
     """
     return first_of_each(overdue_states(history, _elsewhere))
 
 
 def unsettled(state: State) -> list[PodSeen]:
-    """The pods whose GPUs the kubelets have not reported yet, or report differently than the scheduler."""
+    """Return the pods whose GPUs the kubelets have not reported yet, or report differently than the scheduler."""
     otherwise = (pod for pod in state.holding() if (given := state.given(pod)) and given != set(pod.devices))
     return [*unconfirmed(state), *otherwise]
 
 
 def unconfirmed(state: State) -> list[PodSeen]:
-    """The pods that run with whole GPUs and that the kubelet of their node does not report, if it reports any."""
+    """Return the pods that run with whole GPUs and that the kubelet of their node does not report, though it reports
+    others.
+    """
     return [
         pod
         for pod in state.holding()
@@ -80,7 +82,7 @@ def _elsewhere(state: State) -> Iterator[str]:
 
 
 def confirmed_pods(history: History) -> int:
-    """Pods of which a kubelet said which GPUs it gave them."""
+    """Return the number of pods whose GPUs a kubelet reported."""
     confirmed = set()
     for event, state in replay(history.events):
         if event.t_ms >= history.since_ms and isinstance(event, PodSeen | GpusSeen):
@@ -89,7 +91,7 @@ def confirmed_pods(history: History) -> int:
 
 
 def pods_with_processes(history: History) -> int:
-    """Pods of which a driver named processes."""
+    """Return the number of pods whose processes a driver reported."""
     users = set()
     for event, state in replay(history.events):
         if event.t_ms >= history.since_ms and isinstance(event, GpusSeen):
@@ -98,14 +100,14 @@ def pods_with_processes(history: History) -> int:
 
 
 def _concerned(event: PodSeen | GpusSeen, state: State) -> list[PodSeen]:
-    """The pods of which the event says something."""
+    """Return the pods that the event concerns."""
     if isinstance(event, PodSeen):
         return [event] if event.holds else []
     return [pod for pod in state.holding() if pod.node == event.node]
 
 
 def _processes(state: State, node: str) -> Iterator[tuple[PodSeen, int]]:
-    """The pods of the node with processes, by its driver's last word, each with the GPU that they are on."""
+    """Yield the pods with processes on the node, by its driver's last report, each with the GPU of a process."""
     witness = state.witnesses.get(node)
     for gpu in witness.gpus if witness else ():
         for uid in gpu.users:

@@ -1,4 +1,4 @@
-"""How fast something ran: the warm-up removed by rule, the steady state proven, and a mean with its interval."""
+"""Measures a rate: removes the warm-up by a rule, proves the steady state, and gives a mean with its interval."""
 
 import math
 from collections.abc import Sequence
@@ -7,9 +7,9 @@ from typing import Final
 import msgspec
 
 GROUPS: Final = 10
-"""Number of groups of consecutive windows. The interval is computed from their means.
+"""Number of groups of consecutive windows.
 
-Neighbouring windows depend on each other; the means of groups hardly do.
+The interval is computed from the means of the groups. Neighbouring windows depend on each other; the means hardly do.
 """
 ROUNDS: Final = 5
 """Number of equal parts of the measurement whose rates are compared to prove the steady state."""
@@ -20,11 +20,13 @@ STUDENT_95: Final = 2.2621571628
 
 
 class Rate(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A mean rate and its 95 % interval, of `windows` windows after `warm_up` others, which are not used.
+    """A mean rate and its 95 % interval, of `windows` windows.
 
-    `spread_permille` is the distance between the fastest and the slowest round. `drift_permille` is the change from
-    the first to the last round on a line through them. Both are relative to the mean. A steady rate is within the
-    bounds above.
+    The first `warm_up` windows of the measurement are not used.
+
+    `spread_permille` is the distance between the fastest and the slowest round. `drift_permille` is the change from the
+    first to the last round on a line through them. Both are relative to the mean. If both are within SPREAD_PERMILLE
+    and DRIFT_PERMILLE, the rate is steady.
     """
 
     mean: float
@@ -37,15 +39,15 @@ class Rate(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
 
     @property
     def is_steady(self) -> bool:
-        """Whether the rounds are near enough to each other, and to a level line."""
+        """Whether spread and drift are within their bounds."""
         return self.spread_permille <= SPREAD_PERMILLE and self.drift_permille <= DRIFT_PERMILLE
 
 
 def measure(amounts: Sequence[int], durations_ns: Sequence[int]) -> Rate | None:
-    """The rate over windows that moved `amounts` in `durations_ns`; None of fewer windows than two times GROUPS.
+    """Return the rate over windows with `amounts` in `durations_ns`; None for fewer windows than two times GROUPS.
 
-    The warm-up is the shortest beginning after which the rest is steady, and never more than half of all. Where nothing
-    of it is steady, the second half is returned, which then says so itself.
+    The warm-up is the shortest beginning after which the rest is steady, at most half of the windows. If no rest is
+    steady, the rate of the second half is returned; its `is_steady` is False.
     """
     total = len(durations_ns)
     if total != len(amounts) or total < 2 * GROUPS or min(amounts) <= 0 or min(durations_ns) <= 0:
@@ -60,7 +62,7 @@ def measure(amounts: Sequence[int], durations_ns: Sequence[int]) -> Rate | None:
 
 
 def _after(warm_up: int, amounts: Sequence[int], durations_ns: Sequence[int]) -> Rate:
-    """The rate of the windows after the warm-up; a remainder that fills no group counts as warm-up, too."""
+    """Return the rate of the windows after the warm-up. Windows that do not fill the groups count as warm-up, too."""
     size = (len(amounts) - warm_up) // GROUPS
     first = len(amounts) - size * GROUPS
     starts = range(first, len(amounts), size)
@@ -82,7 +84,7 @@ def _after(warm_up: int, amounts: Sequence[int], durations_ns: Sequence[int]) ->
 
 
 def _slope(values: Sequence[float]) -> float:
-    """The slope of the line of least squares through the values, one apart."""
+    """Return the slope of the least squares line through the values, which have a distance of one."""
     middle = (len(values) - 1) / 2
     return math.fsum((x - middle) * value for x, value in enumerate(values)) / math.fsum(
         (x - middle) ** 2 for x in range(len(values))

@@ -1,4 +1,4 @@
-"""Judges a training job by the document that its container printed, and by the other evidence that it trained."""
+"""Judges a training job by the document that its container printed, and by the reports of kubelet and driver."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,9 @@ SECOND_MS: Final = 1000
 
 
 class TrainingJob(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The job whose result is judged, and on which devices it must have trained; `mounts` of its data, 0 for none."""
+    """The job whose result is judged, the devices on which it must have trained, and the number of `mounts` of its
+    data.
+    """
 
     project: str
     workload: str
@@ -44,7 +46,7 @@ class TrainingJob(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 
 @dataclass(frozen=True, slots=True)
 class JobCheck:
-    """One of the checks of a job. It must have ended within `within_ms`."""
+    """One check of a job. The job must end within `within_ms`."""
 
     name: str
     job: TrainingJob
@@ -74,7 +76,7 @@ def outputs_of(job: TrainingJob, events: Sequence[Event]) -> list[OutputSeen]:
 def judge_job(
     check: JobCheck, circumstances: Circumstances, timeline: Timeline, window: Window | None
 ) -> JobResult:
-    """The verdict on one check of a job, from the events of the window."""
+    """Return the verdict on one check of a job, from the events of the window."""
     unrun = judge_unrun(circumstances)
     if unrun is not None:
         return JobResult(unrun)
@@ -137,7 +139,7 @@ def _fault(
 
 
 def parse(line: str) -> TrainingResult | None:
-    """The document of a training run; None if the line is none."""
+    """Return the document of a training run; None if the line is not one."""
     try:
         return msgspec.json.decode(line, type=TrainingResult)
     except msgspec.DecodeError:
@@ -145,7 +147,7 @@ def parse(line: str) -> TrainingResult | None:
 
 
 def _contradiction(job: TrainingJob, output: OutputSeen, result: TrainingResult) -> str:
-    """Return the contradiction of the document to the kubelet or the scenario; empty if there is none."""
+    """Return how the document contradicts the kubelet or the scenario; empty if it does not."""
     environment = result.environment
     if (environment.device_kind, len(environment.devices)) != (job.device, job.devices):
         had = f"{len(environment.devices)} {environment.device_kind}"
@@ -158,7 +160,9 @@ def _contradiction(job: TrainingJob, output: OutputSeen, result: TrainingResult)
 
 
 def _judge_use(job: TrainingJob, output: OutputSeen, during: Sequence[Event]) -> Judgement | None:
-    """The verdict unless the driver of the node named the job's processes on as many GPUs as it was to use."""
+    """Return None if the driver of the node reported the job's processes on the requested number of GPUs, else the
+    verdict.
+    """
     if job.device != "gpu":
         return None
     of_node = [event for event in during if isinstance(event, GpusSeen) and event.node == output.node]

@@ -13,7 +13,7 @@ from validation.judge.verdict import Verdict
 
 LEAST_BATCHES: Final = 200
 RESNET50_PARAMETERS: Final = 25_636_712
-"""Of Keras' ResNet-50 with 1,000 classes."""
+"""Number of parameters of Keras' ResNet-50 with 1,000 classes."""
 LEAST_OF_A_MOUNT_PERMILLE: Final = 800
 """Minimum portion of an equal share of the images that each mount must have delivered."""
 
@@ -23,19 +23,19 @@ class Ended(StrEnum):
 
     COMPLETED = "completed"
     STOPPED = "stopped"
-    """By a signal, with a checkpoint."""
+    """A signal stopped it, and it wrote a checkpoint."""
     DATA_FAULT = "data fault"
     DEVICE_FAULT = "device fault"
     DIVERGED = "diverged"
-    """The loss was no finite number any more."""
+    """The loss became infinite or NaN."""
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Names in the JSON document are in camel case; others than these are refused."""
+    """Base of the parts of the document. Names in JSON are in camel case, and unknown names are refused."""
 
 
 class TrainedModel(_Part, frozen=True):
-    """The trained model. `precision` is Keras' name of the policy, `batch_size` that of one device."""
+    """The trained model. `precision` is Keras' name of the policy, `batch_size` is for one device."""
 
     name: str
     parameters: int
@@ -46,7 +46,7 @@ class TrainedModel(_Part, frozen=True):
 
 
 class MountRead(_Part, frozen=True):
-    """A directory of data, the mount that it is on, as the kernel lists it, and how many images came from it."""
+    """A directory of data, its mount as the kernel lists it, and the number of images that were read from it."""
 
     directory: str
     mount_point: str = ""
@@ -64,7 +64,7 @@ class TrainingData(_Part, frozen=True):
 
 
 class TrainingEnvironment(_Part, frozen=True):
-    """The environment of the run. `devices` are their models, one entry each, of all workers."""
+    """The environment of the run. `devices` has the model of each device of all workers."""
 
     tensorflow: str
     keras: str
@@ -83,11 +83,11 @@ class TrainingWindow(_Part, frozen=True):
     elapsed_ns: int
     data_wait_ns: int
     loss: float | None
-    """Mean cross-entropy of its batches; None is no finite number."""
+    """Mean cross-entropy of its batches; None if it is no finite number."""
 
 
 class TrainingResult(_Part, frozen=True):
-    """The document that a training run leaves. `resumed_at` is the batch of the checkpoint that it began with."""
+    """The document that a training run prints. `resumed_at` is the batch of the checkpoint from which it resumed."""
 
     api_version: Literal["muster.dev/v1alpha1"]
     kind: Literal["TrainingResult"]
@@ -104,12 +104,12 @@ class TrainingResult(_Part, frozen=True):
 
     @property
     def batches(self) -> int:
-        """How many batches this process trained."""
+        """The number of batches that this process trained."""
         return sum(window.batches for window in self.windows)
 
 
 class RateThreshold(_Part, frozen=True):
-    """The minimum rate of a number of devices of a model, with its source. `gpu` occurs in the device's name."""
+    """The minimum rate for a number of devices of a model, with its source. `gpu` occurs in the device's name."""
 
     gpu: str
     gpus: int
@@ -130,13 +130,15 @@ class RatioThreshold(_Part, frozen=True):
 
 
 def rate_of(result: TrainingResult) -> Rate | None:
-    """Images per second, from the windows that have as many batches as the first; None of too few."""
+    """Return the images per second, from the windows with as many batches as the first one; None if they are too
+    few.
+    """
     whole = [window for window in result.windows if window.batches == result.windows[0].batches]
     return measure([window.images for window in whole], [window.elapsed_ns for window in whole])
 
 
 def judge_training(result: TrainingResult) -> Judgement:
-    """Whether ResNet-50 was trained: all of it, to the end, and the loss fell."""
+    """Judge whether the complete ResNet-50 was trained to the end, and its loss fell."""
     unfinished = _judge_end(result)
     if unfinished is not None:
         return unfinished
@@ -154,7 +156,7 @@ def judge_training(result: TrainingResult) -> Judgement:
 
 
 def judge_mounts(result: TrainingResult, requested: int) -> Judgement:
-    """Judge whether the images came over the requested number of mounts, over each a fair share of them."""
+    """Judge whether the images came over the requested number of mounts, and a fair share of them over each."""
     unfinished = _judge_end(result)
     if unfinished is not None:
         return unfinished
@@ -175,7 +177,7 @@ def judge_mounts(result: TrainingResult, requested: int) -> Judgement:
 
 
 def judge_rate(result: TrainingResult, thresholds: Sequence[RateThreshold]) -> Judgement:
-    """Whether the rate reaches the threshold for these devices: by its interval, never by the mean alone."""
+    """Judge whether the rate reaches the threshold for these devices. Its interval counts, never the mean alone."""
     unfinished = _judge_end(result)
     if unfinished is not None:
         return unfinished
@@ -215,7 +217,9 @@ def judge_ratio(result: TrainingResult, base: TrainingResult, threshold: RatioTh
 
 
 def judge_interval(low: float, high: float, least: float, unit: str, source: str) -> Judgement:
-    """Return PASS if the whole interval reaches the minimum, FAIL if no value of it does, INCONCLUSIVE between."""
+    """Return PASS if the whole interval is at least the minimum, FAIL if the whole interval is below it, else
+    INCONCLUSIVE.
+    """
     text = f"{low:.4g} to {high:.4g} {unit}, at least {least:.6g} by {source}"
     if low >= least:
         return Judgement(Verdict.PASS, text)
@@ -223,7 +227,7 @@ def judge_interval(low: float, high: float, least: float, unit: str, source: str
 
 
 def describe(rate: Rate) -> str:
-    """The rate in words."""
+    """Return the rate in words."""
     return (
         f"{rate.mean:.4g} images/s (95 %: {rate.low:.4g} to {rate.high:.4g}) over {rate.windows} windows after "
         f"{rate.warm_up} of warm-up; spread {rate.spread_permille / 10:.1f} %, drift {rate.drift_permille / 10:.1f} %"
@@ -231,7 +235,7 @@ def describe(rate: Rate) -> str:
 
 
 def _judge_end(result: TrainingResult) -> Judgement | None:
-    """The verdict on a run that did not come to its end, or is too short; None if it did."""
+    """Return the verdict on a run that did not complete, or is too short; None for a complete run."""
     if result.ended == Ended.STOPPED:
         return Judgement(
             Verdict.INCONCLUSIVE, f"stopped after {result.batches} of {result.batches_requested} batches"

@@ -1,4 +1,4 @@
-"""Judges the utilization of the GPUs while all of them were held, from the pages of the agents in a window."""
+"""Judges the utilization of the GPUs in a window in which jobs held them, from the pages of the agents."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ def judge_use(
     timeline: Timeline,
     window: Window | None,
 ) -> UseResult:
-    """The verdict on the use of the GPUs, from the events of the window."""
+    """Return the verdict on the use of the GPUs, from the events of the window."""
     unrun = judge_unrun(circumstances)
     if unrun is not None:
         return UseResult(unrun)
@@ -72,11 +72,11 @@ def _judge(use: Utilization, standard: Standard, missing: str, silent: Sequence[
 
 
 def heard_nodes(events: Sequence[Event]) -> set[str]:
-    """The nodes whose agents said something."""
+    """Return the nodes whose agents answered."""
     return {event.node for event in events if isinstance(event, SamplesSeen) and not event.problem}
 
 
 def _causes(events: Sequence[Event]) -> list[str]:
-    """Why nothing was known of a node for a time, once for each reason."""
+    """Return why nodes had no values for some time; each reason once."""
     problems = [event for event in events if isinstance(event, SamplesSeen) and event.problem]
     return list(dict.fromkeys(f"{event.node}: {event.problem}" for event in problems))

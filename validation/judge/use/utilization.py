@@ -2,9 +2,9 @@
 
 NVML reports the percentage of the last sample period in which a kernel ran, not how much of the GPU it filled.
 
-The utilization of a GPU is the mean of these samples over the time in a window for which the GPU was held. Each
-sample is weighted with the time since the one before it. The utilization of several GPUs is the mean of theirs, over
-the GPUs that were held.
+The utilization of a GPU is the mean of these samples over the time in a window for which the GPU was held. Each sample
+is weighted with the time since the one before it. The utilization of several GPUs is the mean of the utilizations of
+those that were held.
 
 If two samples are further apart than MAX_GAP_MS, the time between them is unknown, and no sample counts for it.
 """
@@ -27,7 +27,7 @@ MAX_GAP_MS: Final = 10_000
 IDLE_MS: Final = 60_000
 """A held GPU on which no kernel ran for this time is idle."""
 LEAST_PERCENT: Final = 95
-"""The paper's 97 %, less two points."""
+"""Required mean utilization: the paper's 97 %, minus two points."""
 LEAST_PERCENT_OF_A_GPU: Final = 90
 
 Gpu = tuple[str, int]
@@ -35,7 +35,7 @@ Span = tuple[int, int]
 
 
 class UtilizationSample(NamedTuple):
-    """A sample of NVML of a GPU at a moment, about the time just before it."""
+    """A sample of NVML of one GPU: the utilization in the time just before `t_ms`."""
 
     t_ms: int
     node: str
@@ -46,8 +46,8 @@ class UtilizationSample(NamedTuple):
 class GpuUse(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """One GPU in the window. Samples exist for `known_ms` of `held_ms`.
 
-    `centi_percent`, in hundredths of a percent and rounded down, is None without a sample. `pods` are those that the
-    kubelet gave it to, as `namespace/name`.
+    `centi_percent`, in hundredths of a percent and rounded down, is None without a sample. `pods` are the pods to which
+    the kubelet gave the GPU, as `namespace/name`.
     """
 
     node: str
@@ -62,13 +62,14 @@ class GpuUse(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
 
     @property
     def name(self) -> str:
-        """As people write it."""
+        """The GPU as people write it: `node/index`."""
         return f"{self.node}/{self.gpu}"
 
 
 class Utilization(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A window, in hundredths of a percent, rounded down: of all GPUs that were held, of nodes, of pods. `median` and
-    `low` (5 %) are over their samples by weight, in percent.
+    """The utilization in a window of all held GPUs, of nodes and of pods, in hundredths of a percent, rounded down.
+
+    `median` and `low` (the 5 % quantile) are over the weighted samples of all held GPUs, in percent.
     """
 
     from_ms: int
@@ -85,8 +86,8 @@ class Utilization(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 class Standard(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The required utilization.
 
-    With `all_held`, every GPU of the cluster must be held for the whole window. The window begins when the jobs have
-    had `warm_up_ms`.
+    With `all_held`, every GPU of the cluster must be held for the whole window. The window begins `warm_up_ms` after
+    the start of the jobs.
     """
 
     window_ms: int = WINDOW_MS
@@ -115,7 +116,7 @@ class _Covered:
 
 
 def samples_of(events: Iterable[Event]) -> list[UtilizationSample]:
-    """The samples of the agents' pages, as far as the drivers gave any."""
+    """Return the samples of the agents' pages; a GPU without a value of the driver has none."""
     return [
         UtilizationSample(event.t_ms, event.node, gpu.index, gpu.percent)
         for event in events
@@ -128,9 +129,10 @@ def samples_of(events: Iterable[Event]) -> list[UtilizationSample]:
 def held_by_kubelets(
     events: Iterable[Event], from_ms: int, until_ms: int
 ) -> dict[Gpu, list[tuple[int, int, str]]]:
-    """Return when each GPU was held by which pod: the time between two pages of the agent that both report the pod.
+    """Return the times in which pods held each GPU: between two pages of the agent that both report the pod.
 
-    The first page counts from `from_ms`, the last until `until_ms`, as there is no other evidence of these times.
+    The first page counts from `from_ms` on, and the last page until `until_ms`, because there is no other evidence for
+    these times.
     """
     held: dict[Gpu, list[tuple[int, int, str]]] = {}
     last: dict[str, tuple[int, set[tuple[int, str]]]] = {}
@@ -163,7 +165,7 @@ def measure_utilization(
     until_ms: int,
     gpus_total: int,
 ) -> Utilization:
-    """The utilization between two moments, by the definition above."""
+    """Return the utilization between two moments, by the definition of this module."""
     by_gpu: dict[Gpu, dict[int, int]] = {}
     for sample in samples:
         by_gpu.setdefault((sample.node, sample.gpu), {})[sample.t_ms] = sample.percent
@@ -214,7 +216,7 @@ def measure_utilization(
 
 
 def judge_utilization(use: Utilization, standard: Standard) -> Judgement:
-    """Return the verdict. Unknown time decides nothing, and a high mean does not excuse an idle GPU."""
+    """Return the verdict. Time without samples makes it INCONCLUSIVE, and a high mean does not excuse an idle GPU."""
     window_ms = use.until_ms - use.from_ms
     silent = [gpu.name for gpu in use.gpus if not gpu.samples]
     if not use.gpus or silent:
@@ -232,7 +234,7 @@ def judge_utilization(use: Utilization, standard: Standard) -> Judgement:
     centi_percent, of_lowest = (
         use.centi_percent or 0,
         lowest.centi_percent or 0,
-    )  # without a gap every GPU has one
+    )  # without a gap every GPU has a value
     text = f"{percent_text(centi_percent)}, lowest {lowest.name} at {percent_text(of_lowest)}"
     if centi_percent < standard.least_percent * 100:
         return Judgement(Verdict.FAIL, f"{text}; at least {standard.least_percent} % are asked for")
@@ -242,7 +244,7 @@ def judge_utilization(use: Utilization, standard: Standard) -> Judgement:
 
 
 def percent_text(centi_percent: int | None) -> str:
-    """`97.02 %`.
+    """Return a percentage for people; `unknown` for None.
 
     Example: `percent_text(9702)` returns `'97.02 %'`.
     """
@@ -252,7 +254,7 @@ def percent_text(centi_percent: int | None) -> str:
 
 
 def _unknown(use: Utilization, standard: Standard, window_ms: int) -> str:
-    """Why nothing can be said."""
+    """Return why the samples prove nothing; empty if they suffice."""
     gap = max(use.gpus, key=lambda gpu: gpu.max_gap_ms)
     if gap.max_gap_ms > MAX_GAP_MS:
         return f"nothing is known of {gap.name} for {seconds(gap.max_gap_ms)}"
@@ -262,7 +264,7 @@ def _unknown(use: Utilization, standard: Standard, window_ms: int) -> str:
 
 
 def _failure(use: Utilization, standard: Standard, window_ms: int) -> str:
-    """Return the failure that no further sample could mend; empty if there is none."""
+    """Return the failure that no further sample could remove; empty if there is none."""
     idle = [gpu.name for gpu in use.gpus if gpu.max_idle_ms >= min(IDLE_MS, window_ms)]
     if idle:
         return f"held, and idle for {seconds(min(IDLE_MS, window_ms))} or more: {_names(idle)}"
@@ -275,7 +277,7 @@ def _failure(use: Utilization, standard: Standard, window_ms: int) -> str:
 
 
 def _cover(of_gpu: Sequence[tuple[int, int]], spans: Sequence[Span]) -> _Covered:
-    """The weights of the samples within the spans; a sample stands for the time since the one before it."""
+    """Return the weights of the samples within the spans. A sample counts for the time since the previous sample."""
     covered = _Covered()
     idle_ms = 0
     for start, end in spans:
@@ -325,19 +327,19 @@ def _mean(weights: Mapping[int, int]) -> Fraction | None:
 
 
 def _mean_of(percents: Iterable[Fraction | None]) -> Fraction | None:
-    """The mean over GPUs; unknown if nothing is known of one."""
+    """Return the mean over GPUs; None if one of them is unknown."""
     known = list(percents)
     numbers = [percent for percent in known if percent is not None]
     return sum(numbers, Fraction()) / len(numbers) if numbers and len(numbers) == len(known) else None
 
 
 def _centi(percent: Fraction | None) -> int | None:
-    """In hundredths of a percent, rounded down: below a whole percent exactly if the percentage is."""
+    """Return hundredths of a percent, rounded down, so that a value just below a whole percent remains below it."""
     return None if percent is None else math.floor(percent * 100)
 
 
 def _quantile(weights: Mapping[int, int], percent: int) -> int | None:
-    """Return the least value that at least `percent` of the time does not exceed."""
+    """Return the quantile: the lowest value that the samples do not exceed for at least `percent` of the time."""
     known_ms, passed_ms = sum(weights.values()), 0
     for value in sorted(weights):
         passed_ms += weights[value]

@@ -17,17 +17,17 @@ from validation.judge.state import State, series
 from validation.judge.views.shown import Row, View, milli, names, scalar, short, text
 
 POINT_MS: Final = 60_000
-"""The length of a point. For two days the history has one value each minute (docs/reference/web.md)."""
+"""The duration of a point. The history has one value for each minute of the last two days (docs/reference/web.md)."""
 LATE_MS: Final = 10_000
-"""Maximum delay of a sample: the page follows within that time, as the overview does."""
+"""Maximum delay of the page behind the cluster."""
 _NUMBER: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 Held = Sequence[tuple[int, int]]
 """The GPUs of a project over time: pairs of a start, in milliseconds of the run, and the thousandths from then on."""
 
 
 def compare(events: Sequence[Event], answer: AnswerSeen, state: State, rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the differences between the page and the allocation over time, and between its summary and the allocation
-    of now.
+    """Yield the differences between the page and the allocation over time, and between its summary and the present
+    allocation.
     """
     read = [row.get("at") for row in rows if text(row, "of") == "read"]
     if len(read) != 1 or not isinstance(read[0], int):
@@ -56,7 +56,7 @@ def compare(events: Sequence[Event], answer: AnswerSeen, state: State, rows: Seq
 
 
 def _made(events: Sequence[Event]) -> dict[str, int]:
-    """By project, since when it has been there."""
+    """Return the time of creation of each existing project."""
     made: dict[str, int] = {}
     for event in events:
         if isinstance(event, ProjectSet):
@@ -83,7 +83,10 @@ def _now(state: State, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _point(project: str, row: Row, held: Held, start_ms: int, end_ms: int) -> Iterator[str]:
-    """Yield the difference if a point is not the mean of its time. The page may show each change `LATE_MS` late."""
+    """Yield the difference if a point is not the mean allocation of its minute.
+
+    The page may show a change `LATE_MS` late.
+    """
     shown = text(row, "GPUs ALLOCATED")
     sum_milli, values = _between(held, start_ms, end_ms)
     near = _between(held, start_ms - LATE_MS, end_ms + LATE_MS)[1]
@@ -117,7 +120,7 @@ def _between(held: Held, start_ms: int, end_ms: int) -> tuple[int, list[int]]:
 
 
 def keep(rows: Sequence[Row], projects: Collection[str]) -> list[dict[str, object]]:
-    """The rows of these projects, with their judged cells only."""
+    """Return the rows of these projects, with only their judged cells."""
     columns = ("of", "at", "project", "GPUs ALLOCATED", "GPUs NOW", "QUOTA")
     return [
         {key: scalar(row[key]) for key in columns if key in row}

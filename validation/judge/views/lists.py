@@ -1,7 +1,7 @@
 """Judges the orchestrator's own lists, compared with the events of the API server.
 
-The lists are JSON, an array of objects. Only the fields named here are compared. A list is right if it shows the
-state of some moment while it was made. Projects that the run did not create are not compared.
+The lists are JSON, an array of objects. Only the fields named here are compared. A list is correct if it shows the
+state of some moment while the command made it. Projects that the run did not create are not compared.
 """
 
 import functools
@@ -50,7 +50,7 @@ OF_ONE_JOB: Final = "jobs/"
 MAX_DIFFERENCES: Final = 20
 """Maximum number of printed differences of one list; the number of others is printed too."""
 MAX_COUNTED: Final = 10_000
-"""Differences that are counted."""
+"""Maximum number of counted differences of one list."""
 MAX_PROBLEM: Final = 500
 _DURATION: Final = re.compile(r"(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9})s)?")
 _JOB: Final = re.compile(rf"{OF_ONE_JOB}([a-z0-9.-]{{1,63}})/([a-z0-9.-]{{1,63}})")
@@ -112,7 +112,7 @@ def judge_answer(answer: AnswerSeen, timeline: Timeline, window: Window) -> tupl
 
 
 def rows_of(view: View, output: str) -> list[Row] | None:
-    """The objects of a JSON array, or the one object; None if it is none."""
+    """Return the objects of a JSON array, or the one object; None if the output has another form."""
     try:
         rows = json.loads(output, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -152,7 +152,9 @@ def _refuse(constant: str) -> None:
 def _least_differences(
     view: View, answer: AnswerSeen, rows: Sequence[Row], timeline: Timeline, window: Window
 ) -> list[str]:
-    """Return the differences from the state at the moment, while the list was made, at which they are fewest."""
+    """Return the differences from the state at one moment while the list was made: the moment with the fewest
+    differences.
+    """
     state = timeline.state_before(window.start_event)
     if view.past is not None:
         events = timeline.events[: window.until_event]
@@ -172,7 +174,7 @@ def _compare(view: View, state: State, rows: Sequence[Row]) -> list[str]:
 
 
 def _jobs(state: State, rows: Sequence[Row]) -> Iterator[str]:
-    """Every job with its project, type and user, whether it runs, its nodes, GPUs and pods, and for how long."""
+    """Yield the differences of all jobs: project, type, user, status, nodes, GPUs, pods and run time."""
     pods = {key: members for key, members in state.by_workload().items() if key[0] in state.quotas}
     known = {*pods, *(key for key in state.expected if key[0] in state.quotas)}
     projects = state.quotas.keys() | state.deleted_projects
@@ -189,7 +191,7 @@ def _jobs(state: State, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _one_job(state: State, rows: Sequence[Row], key: Key) -> Iterator[str]:
-    """The job of this project and name, as in the list of all."""
+    """Yield the differences of the job of this project and name, as for the list of all jobs."""
     members = state.by_workload().get(key, [])
     shown = [(text(row, "project"), text(row, "name")) for row in rows]
     if shown != [key]:
@@ -208,15 +210,16 @@ def _no_list(_state: State, _rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _rest_of_job(key: Key, row: Row, members: Sequence[PodSeen], *, is_submitted: bool) -> Iterator[str]:
-    """All but its status."""
+    """Yield the differences of a job except those of its status."""
     yield from _gpus_of_job(key, row, members)
     yield from _run_of_job(key, row, members, is_submitted=is_submitted)
     yield from _pods_of_job(key, row, members)
 
 
 def _status(key: Key, row: Row, members: Sequence[PodSeen], *, runs: bool, waits: bool) -> Iterator[str]:
-    """Yield the difference in the status. One word stands for all pods of a job; a pod with a problem precedes
-    `Running`.
+    """Yield the difference in the status.
+
+    One word stands for all pods of a job; the problem of a pod takes precedence over `Running`.
     """
     is_amiss = any(pod.phase == "Failed" or (pod.node and pod.cause is not None) for pod in members)
     if runs and not is_amiss:
@@ -230,7 +233,7 @@ def _status(key: Key, row: Row, members: Sequence[PodSeen], *, runs: bool, waits
 def _gpus_of_job(key: Key, row: Row, members: Sequence[PodSeen]) -> Iterator[str]:
     """Yield the differences in the GPUs that a job holds, on which nodes, and in the GPUs that it requests.
 
-    The requested GPUs include those of pods that do not exist yet, or no longer.
+    The requested GPUs include those of pods that do not exist yet, and of pods that do not exist any more.
     """
     held = [pod for pod in members if pod.holds]
     yield from gpus_are(key, row, "gpusAllocated", sum(pod.gpu_milli for pod in held))
@@ -272,7 +275,7 @@ def _run_of_job(key: Key, row: Row, members: Sequence[PodSeen], *, is_submitted:
 
 
 def _pods_of_job(key: Key, row: Row, members: Sequence[PodSeen]) -> Iterator[str]:
-    """The pods by their names. Differences do not print these names, because they change with each run."""
+    """Yield the differences in the pods. A difference has no names of pods, because these change with each run."""
     instances = row.get("instances")
     pods = [pod for pod in (instances if isinstance(instances, list) else []) if isinstance(pod, dict)]
     shown = {text(pod, "name"): (text(pod, "node"), text(pod, "gpuDevices")) for pod in pods}
@@ -286,7 +289,9 @@ def _pods_of_job(key: Key, row: Row, members: Sequence[PodSeen]) -> Iterator[str
 
 
 def _nodes(state: State, rows: Sequence[Row]) -> Iterator[str]:
-    """Every node with GPUs, how many, unhealthy ones included or not, and how many of them are allocated."""
+    """Yield the differences of each node with GPUs: the number of its GPUs, with or without unhealthy ones, and the
+    allocated GPUs.
+    """
     gpus = {name: count for name, count in state.nodes.items() if count}
     held = dict.fromkeys(gpus, 0)
     for pod in state.holding():
@@ -415,22 +420,22 @@ VIEWS: Final[Mapping[str, View]] = {
 
 
 def is_page(name: str) -> bool:
-    """Return whether it is a page for browsers, and no output of a command."""
+    """Return whether the view is a page for browsers, and not the output of a command."""
     return name in VIEWS and VIEWS[name].page != ""
 
 
 def is_container(name: str) -> bool:
-    """Whether it is about a container, and no list."""
+    """Return whether the view is about a container, and not a list."""
     return containers.kind_of(name) != ""
 
 
 def is_view(name: str) -> bool:
-    """Whether there is a list of that name, or it names one job."""
+    """Return whether there is a list of that name, or the name is that of one job."""
     return name in VIEWS or _JOB.fullmatch(name) is not None or is_container(name)
 
 
 def job_of(name: str) -> Key | None:
-    """The project and the name of the one job that a view is about; None for lists."""
+    """Return the project and the name of the job that a view is about; None for lists."""
     match = _JOB.fullmatch(name)
     if match is not None:
         return match[1], match[2]

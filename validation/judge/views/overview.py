@@ -26,11 +26,11 @@ from validation.judge.views.shown import (
 )
 
 ROWS: Final = 12
-"""Maximum number of jobs in a table of the overview. The others are on a page of their own."""
+"""Maximum number of jobs in a table of the overview. The page of jobs has the others."""
 AGE_SECONDS: Final = 15
-"""Maximum difference between a shown and a real age: pages have whole seconds, and are made anew when they change."""
+"""Maximum difference between a shown and a real age: pages have whole seconds, and change only with the cluster."""
 UNMEASURED: Final = "-"
-"""Shown where no agent says anything of any GPU."""
+"""Shown instead of a figure if no agent reports GPUs."""
 _ALLOCATED: Final = re.compile(r"([0-9.]{1,19}) \(([0-9]{1,3})%\)")
 _PERCENT: Final = re.compile(r"(100|[0-9]{1,2})%")
 _SHARE: Final = re.compile(r"([0-9.]{1,19}) of ([0-9.]{1,19})(, over its quota)?(?:, ([0-9]{1,9}) waiting)?")
@@ -39,7 +39,7 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "y": 365 * 86400}
 
 
 def compare(state: State, rows: Sequence[Row]) -> Iterator[str]:
-    """How the page differs from the state."""
+    """Yield the differences between the page and the state."""
     of: dict[str, list[Row]] = {}
     for row in rows:
         of.setdefault(text(row, "of"), []).append(row)
@@ -56,7 +56,9 @@ def compare(state: State, rows: Sequence[Row]) -> Iterator[str]:
 
 
 class _Jobs:
-    """The jobs of the state: the GPUs of each, those that must be shown as waiting, and those that may be."""
+    """The jobs of the state: the held GPUs of each, the jobs that must be shown as waiting, and the jobs that may
+    be.
+    """
 
     def __init__(self, state: State) -> None:
         members = {key: pods for key, pods in state.by_workload().items() if key not in state.deleted}
@@ -79,7 +81,7 @@ class _Jobs:
 
 
 def _figures(state: State, jobs: _Jobs, figures: Mapping[str, str]) -> Iterator[str]:
-    """The figures at the top."""
+    """Yield the differences in the figures at the top."""
     gpus_milli = sum(state.nodes.values()) * 1000
     held_milli = sum(jobs.held_milli.values())
     total, unhealthy = milli(figures.get("GPUs")), milli(figures.get("Unhealthy"))
@@ -104,7 +106,7 @@ def _figures(state: State, jobs: _Jobs, figures: Mapping[str, str]) -> Iterator[
 def _measured(state: State, figures: Mapping[str, str], held_milli: int) -> Iterator[str]:
     """Yield the differences in the figures that agents measure.
 
-    The page shows them only if an agent reports GPUs. At most the allocated GPUs are idle.
+    The page shows these figures only if an agent reports GPUs. Not more GPUs can be idle than are allocated.
     """
     idle, use = figures.get("Allocated, but idle", ""), figures.get("Utilization", "")
     if UNMEASURED in (idle, use) and idle == use:
@@ -205,7 +207,7 @@ def _person(state: State, key: Key, row: Row, members: Sequence[PodSeen]) -> Ite
 def _listed(
     state: State, noun: str, rows: Sequence[Row], must: Collection[Key], may: Collection[Key]
 ) -> Iterator[str]:
-    """The jobs that are missing in the table, unless it is full, and the jobs that must not be in it."""
+    """Yield the jobs that must not be in the table and, unless it is full, the jobs that are missing."""
     projects = state.quotas.keys() | state.deleted_projects
     shown = [(text(row, "project"), text(row, "name")) for row in rows]
     ours = [key for key in shown if key[0] in projects]
@@ -252,11 +254,11 @@ _JUDGED: Final[Mapping[str, Mapping[str, Callable[[object], object]]]] = {
     "nodes": dict.fromkeys(("name", "GPUs", "ALLOCATED", "FREE", "UNHEALTHY"), scalar),
 }
 _HIDDEN: Final = ("USER", "WAITS BECAUSE")
-"""Of these, only the presence of a value is compared."""
+"""The columns of which only the presence of a value is compared."""
 
 
 def keep(rows: Sequence[Row], projects: Collection[str]) -> list[dict[str, object]]:
-    """The rows with their judged cells only; of other jobs and projects only the fact that they exist."""
+    """Return the rows with only their judged cells. A row of another job or project has no cells."""
     return [_judged_row(row, projects) for row in rows]
 
 

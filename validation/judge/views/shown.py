@@ -1,4 +1,4 @@
-"""The contents of the orchestrator's lists and pages: comparisons of texts and GPUs, and the words for a difference."""
+"""Compares texts and GPUs of the orchestrator's lists and pages, and words the differences."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from validation.judge.state import State
 Key = tuple[str, str]
 Row = Mapping[str, Any]
 MAX_SHOWN: Final = 80
-"""Characters of a value that are said."""
+"""Maximum length of a printed value, in characters."""
 MAX_GPUS: Final = 10**9
 _NUMBER: Final = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?")
 _NAME: Final = re.compile(r"[a-z0-9./-]{1,250}")
@@ -24,11 +24,11 @@ _NAME: Final = re.compile(r"[a-z0-9./-]{1,250}")
 class View:
     """A list that the orchestrator shows: the command, the title of the check, and the comparison.
 
-    `judged` are the fields that count, each with a function for the judged part of its value. `project` is the field
-    with the project of a row. `is_one` says that the output is one object and no list.
+    `judged` has the fields that count, each with a function that returns the judged part of its value. `project` is the
+    field with the project of a row. `is_one`: the output is one object and no list.
 
-    For a page, `page` is its address. `keep` returns the judged part of it, given the projects of the run. `past`
-    also compares the values of earlier times.
+    For a page, `page` is its address. `keep` returns the judged part of its rows, given the projects of the run. `past`
+    replaces `compare`, and also compares the values of earlier times.
     """
 
     line: str
@@ -51,19 +51,19 @@ def names(noun: str, shown: Sequence[str], actual: Sequence[str]) -> Iterator[st
 
 
 def field_is(key: Key, row: Row, field: str, actual: str) -> Iterator[str]:
-    """Say so if that field is not this text."""
+    """Yield the difference if that field is not this text."""
     if row.get(field) != actual:
         yield f"{spell(key)}: {field} is {short(row.get(field))}, not {short(actual)}"
 
 
 def gpus_are(key: tuple[str, ...], row: Row, field: str, actual_milli: int) -> Iterator[str]:
-    """Say so if that field is not this number of GPUs."""
+    """Yield the difference if that field is not this number of GPUs."""
     if milli(row.get(field)) != actual_milli:
         yield f"{spell(key)}: {field} is {short(row.get(field))}, not {units.gpus(actual_milli)}"
 
 
 def milli(gpus: object) -> int | None:
-    """Return the thousandths of a number of GPUs, exactly; None if the text is no number, or an impossible one.
+    """Return the thousandths of a number of GPUs, exactly; None if the text is no number of GPUs.
 
     Example: `milli("0.125")` returns `125`.
     """
@@ -77,7 +77,7 @@ def milli(gpus: object) -> int | None:
 
 
 def text(row: Row, field: str) -> str:
-    """The text of that name; empty where there is none."""
+    """Return the text of a field; empty if there is none."""
     value = row.get(field)
     return value if isinstance(value, str) else ""
 
@@ -93,7 +93,7 @@ def plain(name: str) -> str:
 
 
 def short(value: object) -> str:
-    """The value as JSON, cut where it is long."""
+    """Return the value as JSON, cut if it is long."""
     try:
         written = json.dumps(value)
     except RecursionError:
@@ -102,7 +102,7 @@ def short(value: object) -> str:
 
 
 def scalar(value: object) -> object:
-    """The value if it is a text or a whole number, else None.
+    """Return the value if it is a text or a whole number, else None.
 
     Example: `scalar(["a"])` returns `None`.
     """
