@@ -1,4 +1,4 @@
-"""A site of its own for each test, and the real command line to work on it."""
+"""Fixtures: a site for each test, and the real command line."""
 
 import contextlib
 import io
@@ -19,7 +19,7 @@ TIMEOUT_SECONDS = 900
 
 @dataclass
 class SiteUnderTest:
-    """A directory with a site file; its journal is kept in `state`."""
+    """A directory with a site file; its journal is in `state`."""
 
     directory: Path
     state: Path
@@ -48,7 +48,7 @@ class SiteUnderTest:
         )
 
     def call(self, action: str, *more: str) -> subprocess.CompletedProcess[str]:
-        """The same in this process, for what starts no Ansible."""
+        """Run the command in this process, which is enough if it starts no Ansible."""
         output, errors, before = io.StringIO(), io.StringIO(), dict(os.environ)
         os.environ.update(self.environment)
         try:
@@ -79,7 +79,7 @@ def site(tmp_path: Path) -> SiteUnderTest:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked `installer`, and takes minutes, unless the expression of `-m` names the mark."""
+    """Skip tests marked `installer`, which take minutes, unless the expression of `-m` names the mark."""
     if "installer" in str(config.getoption("markexpr")):
         return
     slow = [item for item in items if item.get_closest_marker("installer")]

@@ -1,4 +1,4 @@
-"""A client of CSI controllers: the calls that Kubernetes' sidecars make, over the driver's socket."""
+"""A client of CSI controllers: makes the calls of Kubernetes' sidecars over the driver's socket."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,12 +23,14 @@ _MESSAGES = {
     "ControllerPublishVolumeResponse": {"publish_context": (1, "StringEntry*")},
     "ControllerUnpublishVolumeRequest": {"volume_id": (1, "string"), "node_id": (2, "string")},
 }
-"""Messages that the lab's own driver has no use for."""
+"""Messages that the lab's own driver does not need."""
 _CLASSES = message_classes("csi.v1", {**CSI, **_MESSAGES})
 
 
 async def call(socket: Path, name: str, request: Mapping[str, Any], answer: str = "Empty") -> Any:
-    """Call a driver, such as `Controller/CreateVolume`. Raises grpclib's GRPCError with what the driver says."""
+    """Call a method of a driver, such as `Controller/CreateVolume`. Raises grpclib's GRPCError with the driver's
+    message.
+    """
     message = _CLASSES[f"{name.rpartition('/')[2]}Request"]
     channel = Channel(path=str(socket))
     try:
@@ -41,13 +43,13 @@ async def call(socket: Path, name: str, request: Mapping[str, Any], answer: str 
 
 
 def capability(fs_type: str = "") -> dict[str, Any]:
-    """What is asked of a volume that many nodes mount."""
+    """Return the capability of a volume that many nodes mount."""
     return {"mount": {"fs_type": fs_type}, "access_mode": {"mode": _MULTI_NODE_MULTI_WRITER}}
 
 
 @dataclass(frozen=True)
 class Controller:
-    """A CSI controller that listens at a socket. Every call raises grpclib's GRPCError with what the driver says."""
+    """A CSI controller that listens at a socket. Every call raises grpclib's GRPCError with the driver's message."""
 
     socket: Path
     fs_type: str = ""
@@ -61,7 +63,7 @@ class Controller:
         snapshot: str = "",
         volume: str = "",
     ) -> str:
-        """Create a volume, perhaps from a snapshot or as a clone of another; return its id."""
+        """Create a volume, empty, from a snapshot or as a clone of a volume; return its id."""
         request: dict[str, Any] = {
             "name": name,
             "capacity_range": {"required_bytes": size_bytes},
@@ -97,13 +99,13 @@ class Controller:
         return int(answer.capacity_bytes)
 
     async def publish_volume(self, volume: str, node: str) -> dict[str, str]:
-        """Let a node mount a volume; return what the node is told of it."""
+        """Let a node mount a volume; return the context for the node."""
         request = {"volume_id": volume, "node_id": node, "volume_capability": capability(self.fs_type)}
         answer = await self._call("ControllerPublishVolume", request, "ControllerPublishVolumeResponse")
         return {entry.key: entry.value for entry in answer.publish_context}
 
     async def unpublish_volume(self, volume: str, node: str) -> None:
-        """Let a node no longer mount a volume."""
+        """Withdraw a volume from a node."""
         await self._call("ControllerUnpublishVolume", {"volume_id": volume, "node_id": node})
 
     async def _call(self, name: str, request: dict[str, Any], answer: str = "Empty") -> Any:

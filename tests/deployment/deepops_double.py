@@ -1,4 +1,4 @@
-"""A git repository of the same shape as DeepOps, with a submodule, and a wheel that brings its ansible-playbook."""
+"""Makes a git repository with the layout of DeepOps and a submodule, and a wheel with its ansible-playbook."""
 
 import base64
 import hashlib
@@ -74,9 +74,9 @@ _CFG = "[defaults]\ninventory = ./config/inventory\nfact_caching_connection = /n
 def repository(
     directory: Path, kubeconfig: Path, work: Path, kubectl: Path | None = None
 ) -> tuple[Path, str]:
-    """Make both repositories; returns the path of the outer one and the commit of its tag.
+    """Make both repositories; return the path of the outer one and the commit of its tag.
 
-    With a `kubectl` its upgrade closes, changes and opens node objects, one batch after the other.
+    With a `kubectl`, its upgrade cordons, changes and uncordons node objects, batch by batch.
     """
     kubespray, deepops = directory / "kubespray", directory / "deepops"
     gpus = deepops / "playbooks" / "k8s-cluster"
@@ -105,7 +105,7 @@ def repository(
 
 
 def lock(directory: Path) -> Path:
-    """A lock of one wheel, whose ansible-playbook is the one of this test run."""
+    """Make a lock of one wheel, whose ansible-playbook is that of this test run."""
     made = _wheel(directory)
     path = directory / "requirements.txt"
     digest = hashlib.sha256(made.read_bytes()).hexdigest()
@@ -114,7 +114,7 @@ def lock(directory: Path) -> Path:
 
 
 def environment(deepops: Path, lock: Path) -> None:
-    """The environment of a checkout as an earlier run made it from this lock, for a test that is not about it."""
+    """Make the virtual environment of a checkout, as an earlier run with this lock would have left it."""
     programs = Path(f"{deepops}-venv") / "bin"
     programs.mkdir(parents=True)
     program = programs / "ansible-playbook"

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""An `etcdctl` for machines that have none: it asks a real etcd for its health and its snapshot, over HTTP.
+"""An `etcdctl` for machines without one: it asks a real etcd for its health and its snapshot, over HTTP.
 
-As the real one, it takes its settings from the environment, and writes what etcd streams: the database and its SHA-256.
+Like the real program, it reads its settings from the environment, and writes the stream of etcd: the database and its
+SHA-256.
 """
 
 import base64

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A `helm` for machines that have none: it knows one chart, and keeps releases in Secrets as the real one does.
+"""A `helm` for machines without one: it knows one chart, and stores releases in Secrets as the real Helm does.
 
-The chart's templates are for the real Helm; this one reads `objects.json` beside them, and refuses what they refuse.
-It is started for each question; the client of Kubernetes takes most of a second to load, so only where it is needed.
+The chart's templates are for the real Helm. This program reads `objects.json` beside them, and refuses the values that
+they refuse. It imports the client of Kubernetes only when it needs it, because that takes most of a second.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ def api() -> Any:
 
 
 def releases() -> dict[str, dict[str, Any]]:
-    """What the newest record of each release says."""
+    """Return the newest record of each release."""
 
     async def call() -> Any:
         async with Transport(load_access(Path(os.environ["KUBECONFIG"]))) as transport:

@@ -1,4 +1,4 @@
-"""Nodes as an installation of Kubernetes registers them: objects with kubelets of a release, no machine behind them."""
+"""Node objects as an installation of Kubernetes registers them: with kubelets of a release, and without machines."""
 
 import asyncio
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _EMPTY: Final = dict.fromkeys(
 
 
 def run(kubeconfig: Path, release: str, names: Iterable[str]) -> None:
-    """Let the kubelets of these nodes be of a release; a node that is not there yet is registered."""
+    """Set the kubelet release of these nodes; create nodes that do not exist yet."""
 
     async def register() -> None:
         async with Transport(load_access(kubeconfig)) as transport:

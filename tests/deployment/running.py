@@ -1,4 +1,4 @@
-"""Ansible as a test calls it: the real ansible-playbook, its results read from its JSON callback."""
+"""Runs of the real ansible-playbook in tests, with the results from its JSON callback."""
 
 import json
 import os
@@ -15,15 +15,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def program(name: str) -> Path:
-    """Return a program of Ansible beside the Python that runs the tests."""
+    """Return the path of a program of Ansible beside the Python that runs the tests."""
     return Path(sys.executable).parent / name
 
 
 def inherited() -> dict[str, str]:
-    """The environment of who runs the tests, without settings of other programs, and with leave to keep bytecode.
+    """Return the environment of the tests, without settings of other programs, and with bytecode enabled.
 
-    Ansible imports hundreds of modules at each start and more for each task; to compile them each time takes longer
-    than all that it does.
+    Ansible imports hundreds of modules at each start and more for each task. To compile them each time takes longer
+    than the rest of its work.
     """
     others = ("ANSIBLE_", "MOLECULE_", "PYTEST_", "PYTHONDONTWRITEBYTECODE")
     return {key: value for key, value in os.environ.items() if not key.startswith(others)}
@@ -31,7 +31,7 @@ def inherited() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Result:
-    """What one run of a playbook did."""
+    """The outcome of one run of a playbook."""
 
     code: int
     stats: dict[str, dict[str, int]]
@@ -50,7 +50,7 @@ class Result:
 
     @property
     def failures(self) -> list[str]:
-        """The messages of tasks that ended the run; a loop gives one for each item that failed."""
+        """The messages of failed tasks. A loop gives one message for each failed item."""
         messages: list[str] = []
         for _, _, result in self.tasks:
             if result.get("failed") or result.get("unreachable"):
@@ -66,7 +66,7 @@ def play(
     environment: Mapping[str, str] | None = None,
     programs: Path | None = None,
 ) -> Result:
-    """Run a playbook with the repository's roles; everything that Ansible writes of its own stays in `folder`.
+    """Run a playbook with the repository's roles. Files that Ansible writes for itself are in `folder`.
 
     `programs` is the folder of another ansible-playbook than the one beside this Python.
     """

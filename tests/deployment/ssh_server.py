@@ -1,4 +1,4 @@
-"""An SSH server on loopback that runs what it is asked to run on this machine, and can drop its connections."""
+"""An SSH server on loopback that runs commands on this machine, and can drop its connections."""
 
 import contextlib
 import socket
@@ -15,7 +15,7 @@ _ACCEPT_SECONDS = 0.2
 
 
 class SshServer:
-    """Listens until `close`. `drop_on`: connections break when a command contains this text, while it is set."""
+    """Listens until `close`. While `drop_on` is set, connections break when a command contains this text."""
 
     def __init__(self, directory: Path) -> None:
         self._key = paramiko.RSAKey.generate(2048)
@@ -35,7 +35,7 @@ class SshServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Break what is connected and end."""
+        """Break all connections and stop."""
         self._closing.set()
         self._thread.join()
         self.drop()
@@ -48,7 +48,7 @@ class SshServer:
             each.close()
 
     def accepts(self, key: paramiko.PKey) -> bool:
-        """Whether this is the key in `key_file`."""
+        """Return whether this is the key in `key_file`."""
         return key.get_base64() == self._client_key.get_base64()
 
     def _accept(self) -> None:
@@ -60,7 +60,7 @@ class SshServer:
             transport = paramiko.Transport(connection)
             transport.add_server_key(self._key)
             self._transports.append(transport)
-            # a client that goes away at once is no trouble of the server
+            # a client that disconnects early is no error of the server
             with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
                 transport.start_server(server=_Session(self))
 
@@ -108,7 +108,7 @@ class _Session(paramiko.ServerInterface):
         feeder.join()
 
     def _feed(self, channel: paramiko.Channel, process: subprocess.Popen[bytes]) -> None:
-        """Pass on what the client sends, until it has no more or the process wants no more."""
+        """Pass the client's data on, until the client or the process closes the stream."""
         assert process.stdin is not None
         given = b""
         with contextlib.suppress(OSError), process.stdin:
@@ -124,7 +124,7 @@ class _Session(paramiko.ServerInterface):
 
 @contextmanager
 def ssh_server(directory: Path) -> Iterator[SshServer]:
-    """A server for the time of a test."""
+    """Yield a server for the length of a test."""
     server = SshServer(directory)
     try:
         yield server

@@ -1,4 +1,4 @@
-"""An OpenSSH server on loopback, as a jump host: it says in its log which ports it forwarded to."""
+"""An OpenSSH server on loopback as a jump host. Its log has the ports to which it forwarded connections."""
 
 import getpass
 import re
@@ -26,7 +26,7 @@ LogLevel DEBUG1
 
 
 class Sshd:
-    """A server that runs. `known_host` is its line of known_hosts."""
+    """A running server. `known_host` is its line for known_hosts."""
 
     def __init__(self, directory: Path, port: int) -> None:
         self._directory = directory
@@ -37,12 +37,12 @@ class Sshd:
 
     @property
     def forwarded(self) -> set[int]:
-        """The ports that it has been asked to forward to."""
+        """The ports to which clients asked it to forward."""
         log = (self._directory / "log").read_text()
         return {int(port) for port in re.findall(r"direct_tcpip: .*target \S+ port (\d+)", log)}
 
     def another_key(self, directory: Path) -> str:
-        """Return the line of known_hosts of a key that it does not have."""
+        """Return the line for known_hosts with a key that the server does not have."""
         generate(directory / "another")
         return self._line(directory / "another.pub")
 
@@ -52,13 +52,13 @@ class Sshd:
 
 
 def generate(path: Path) -> None:
-    """Make a pair of keys."""
+    """Generate a key pair."""
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
 
 
 @contextmanager
 def sshd(directory: Path, path: str = "") -> Iterator[Sshd]:
-    """Run a server for the time of a test, with that PATH for commands; skips the test where there is none."""
+    """Run a server for the length of a test, with this PATH for commands. Skips the test without OpenSSH's server."""
     program = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
     if program is None:
         pytest.skip("there is no sshd: install openssh-server")
@@ -66,7 +66,7 @@ def sshd(directory: Path, path: str = "") -> Iterator[Sshd]:
         generate(directory / name)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    # at this level bash does not read ~/.bashrc, which may put programs of this machine before those of the test
+    # with this SHLVL bash does not read ~/.bashrc, which may put other programs first on PATH
     programs = f"SetEnv PATH={path} SHLVL=1\n" if path else ""
     (directory / "config").write_text(_CONFIG.format(port=port, directory=directory) + programs)
     Path("/run/sshd").mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Devices by environment: what the role container_toolkit writes into the toolkit's configuration, and proves."""
+"""GPUs by environment variable: the role container_toolkit writes the toolkit's configuration and verifies it."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ from deployment.stages.orchestrator import STAGE as ORCHESTRATOR
 from tests.deployment.running import ROOT, Result, play
 
 KEY = "accept-nvidia-visible-devices-envvar-when-unprivileged"
-# The beginning of the file that nvidia-container-toolkit 1.20 brings.
+# The beginning of the file in nvidia-container-toolkit 1.20.
 ORIGINAL = f"""#{KEY} = true
 #accept-nvidia-visible-devices-as-volume-mounts = false
 disable-require = false
@@ -28,7 +28,7 @@ load-kmods = true
 
 
 def _play(root: Path, part: str, *runs: tuple[Path, bool]) -> Result:
-    """Run a part of the role on configurations in files of the test, each with whether the variable may stay."""
+    """Run a part of the role on each of these configuration files, with whether it may accept the variable."""
     tasks = [
         {
             "name": "Work",
@@ -127,7 +127,7 @@ def test_the_variable_remains_only_where_gpus_are_given_by_it(
 def test_a_policy_closes_the_variable_where_the_nodes_do_not(
     tmp_path: Path, dra: str, toolkit: bool, more: str, is_required: bool
 ) -> None:
-    """A toolkit that is not installed from here may be open; a site can say by name that its nodes are closed."""
+    """A toolkit that muster does not install may accept the variable; a site can declare that its nodes do not."""
     text = (ROOT / "inventories" / "current" / "site.yml").read_text()
     document = yaml.safe_load(text)
     document["versions"]["dra"] = dra

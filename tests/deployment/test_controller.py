@@ -1,4 +1,4 @@
-"""What a site has on the machine that muster runs on: its own directory and cluster, and the Ansible that it names."""
+"""A site on the controller: its own directory and cluster, and the Ansible that it names."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The DeepOps role with a repository of the same shape: pinned, resumed, idempotent; upgrades have their own test."""
+"""The role deepops with a repository of DeepOps' layout: pinned, resumed, idempotent. Upgrades have another test."""
 
 import sys
 from collections.abc import Iterator
@@ -103,7 +103,7 @@ def test_kubernetes_comes_by_a_pinned_release_and_a_second_run_changes_nothing(
     (log,) = (
         path for path in (own / "logs").rglob("*deepops*") if "TASK [Announce GPUs]" in path.read_text()
     )
-    # what the Ansible inside did; under load a line of the one outside comes late, between these
+    # lines of the inner Ansible; under load a line of the outer Ansible can stand between them
     inside = [line for line in log.read_text().splitlines() if line.startswith("    ")]
     done_at = inside.index("    TASK [Install]")
     assert inside[done_at + 1] == "    changed: [node01]", "a success leaves a log too"

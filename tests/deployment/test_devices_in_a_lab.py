@@ -1,4 +1,4 @@
-"""The DRA role against a real API server, with a chart of the shape of NVIDIA's; Helm is real where there is one."""
+"""The role dra on a real API server, with a chart of the layout of NVIDIA's; the real Helm is used if there is one."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from orchestrator.cluster.transport import Transport
 from tests.deployment import helm_double
 from tests.deployment.conftest import SiteUnderTest
 
-pytestmark = [pytest.mark.lab, pytest.mark.rare]  # more than a minute; `make test-installer` runs it
+pytestmark = [pytest.mark.lab, pytest.mark.rare]  # takes more than a minute; `make test-installer` runs it
 
 DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
 SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
@@ -68,7 +68,7 @@ OBJECTS = [
         "spec": {"selectors": [{"cel": {"expression": SELECTOR}}]},
     }
 ]
-"""What a Helm that knows no templates makes of the chart."""
+"""The objects of the chart for a Helm without templates."""
 
 
 def helm(directory: Path) -> str:
@@ -79,7 +79,7 @@ def helm(directory: Path) -> str:
 
 
 def deploy_older(chart: Path, kubeconfig: Path, directory: Path) -> None:
-    """What somebody else has done with Helm."""
+    """Install an older release with Helm, as a user could have done."""
     (chart / "Chart.yaml").write_text(CHART.replace("0.5.0", "0.4.1"))
     (directory / "values.yaml").write_text("gpuResourcesEnabledOverride: true\n")
     values = f"--values={directory}/values.yaml"

@@ -1,4 +1,4 @@
-"""A host is emptied before it is changed, and gets work again, on a real API server with a node that is an object."""
+"""A host is drained before a change and uncordoned after it, on a real API server with a node object."""
 
 import asyncio
 import sys
@@ -34,7 +34,7 @@ def call(kubeconfig: Path, verb: str, path: str, *arguments: Any, **more: Any) -
 
 
 def work(folder: Path, kubeconfig: Path, node: str) -> Result:
-    """What a playbook of a stage does in an upgrade: empty the host, change it, give it back."""
+    """Run the tasks of a stage in an upgrade: drain the host, change it, uncordon it."""
     roles = [{"role": "drain"}, {"role": "drain", "tasks_from": "uncordon"}]
     tasks: list[dict[str, Any]] = [
         {"ansible.builtin.include_role": {"name": each["role"], "tasks_from": each.get("tasks_from", "main")}}

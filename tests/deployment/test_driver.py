@@ -1,4 +1,4 @@
-"""The role driver on this machine: it chooses packages by the PCI bus, and names Secure Boot.
+"""The role driver on this machine: it chooses packages by the PCI bus, and reports Secure Boot.
 
 `tests/deployment/hosts` installs packages on guests.
 """

@@ -1,6 +1,6 @@
-"""A driver that answers may not compute: the role driver proves fabric and CUDA, and names what it cannot prove.
+"""A driver that answers need not compute: the role driver proves fabric and CUDA, and names what is not proved.
 
-The programs of the hosts print what NVIDIA's print: `Fabric Manager version is : …`, the columns of nvidia-smi.
+The programs of the hosts print in NVIDIA's format: `Fabric Manager version is : …`, the columns of nvidia-smi.
 """
 
 import json
@@ -38,7 +38,7 @@ PROGRAMS: Final = {
 
 @dataclass(frozen=True)
 class Host:
-    """A host of two GPUs, healthy but for what is said, and the sentences that the role must say of it."""
+    """A host with two GPUs, healthy except for the given fields, and the sentences that the role must print."""
 
     says: tuple[str, ...]
     switches: tuple[str, ...] = SWITCHES
@@ -52,7 +52,7 @@ class Host:
     is_red: bool = True
     answering: int = 2
     number: int = 2
-    """GPUs by the site file; 0 for a host of no known model."""
+    """GPUs in the site file; 0 for an unknown model."""
 
 
 GREEN: Final = {
@@ -132,7 +132,7 @@ HOSTS: Final = GREEN | RED
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    """The verification of all hosts in one run."""
+    """Return the result of one verification of all hosts."""
     root = tmp_path_factory.mktemp("hosts")
     library = root / "library"
     library.mkdir()

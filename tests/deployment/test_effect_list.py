@@ -1,4 +1,6 @@
-"""What the installation of Kubernetes changes on hosts is one list, for the plan, the document and a test on hosts."""
+"""One list has the changes that the installation of Kubernetes makes on hosts: for the plan, a page and a test on
+hosts.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the installation of Kubernetes would change on a host is said before, and a runtime in use is not taken away."""
+"""The changes of the Kubernetes installation on a host are reported before it, and a used runtime is not removed."""
 
 import os
 import sys
@@ -29,7 +29,7 @@ PROGRAMS = {
 def detect(
     folder: Path, running: str, no_ping: str = "", dns: str = "10.0.0.53", **variables: object
 ) -> Result:
-    """What preflight says of a host on which the service of this runtime runs."""
+    """Return the result of preflight on a host on which the service of this runtime runs."""
     programs = folder / "programs"
     programs.mkdir(exist_ok=True)
     for name, text in PROGRAMS.items():

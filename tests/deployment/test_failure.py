@@ -1,4 +1,4 @@
-"""Failures that sites have met are recognised by their message, and get a cause and a fix."""
+"""Known failures are recognised by their message, and get a cause and a fix."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Fleets: runs on some hosts alone, hosts in maintenance, hosts that are not reached, and hosts behind a jump host."""
+"""Fleets: runs on some hosts, hosts in maintenance, hosts that are not reached, and hosts behind a jump host."""
 
 import contextlib
 import json
@@ -36,7 +36,7 @@ PLAY = """---
 
 @dataclass
 class Fleet:
-    """A site with a server for each host, and stages of which each writes where it worked."""
+    """A site with an SSH server for each host, whose stages record the hosts on which they ran."""
 
     site: SiteUnderTest
     servers: dict[str, SshServer]
@@ -62,7 +62,7 @@ class Fleet:
 
     @property
     def done(self) -> list[str]:
-        """Stage and host of each piece of work since the last look, sorted."""
+        """Return stage and host of each recorded work since the last call, sorted."""
         lines = sorted(self.work.read_text().splitlines()) if self.work.exists() else []
         self.work.unlink(missing_ok=True)
         return lines
@@ -103,7 +103,7 @@ def fleet(site: SiteUnderTest, tmp_path: Path) -> Iterator[Fleet]:
 
 
 def everywhere(*left_out: str) -> list[str]:
-    """What stages of the whole site do, without some hosts."""
+    """Return the recorded work of the stages of the whole site, without some hosts."""
     lines = ["docker dgx01", "docker dgx02", "docker mgmt01", "driver dgx01", "driver dgx02",
              "preflight controller", "preflight dgx01", "preflight dgx02", "preflight mgmt01",
              "trident controller"]  # fmt: skip
@@ -237,7 +237,9 @@ def test_nor_does_kubernetes_come_while_one_of_three_is_in_maintenance(fleet: Fl
 
 
 def deepops_stage(fleet: Fleet, tmp_path: Path) -> Path:
-    """Let the real stage deepops stand after `preflight`, with a double of DeepOps. Returns its configuration."""
+    """Put the real stage deepops, with a double of DeepOps, after `preflight`. Returns the folder of DeepOps'
+    configuration.
+    """
     root = Path(__file__).parents[2]
     content = Path(fleet.site.environment["MUSTER_INSTALLER_CONTENT"])
     (content / "roles").rmdir()
@@ -277,7 +279,7 @@ def test_kubespray_knows_no_host_that_is_left_out_and_the_control_plane_always(
     config = deepops_stage(fleet, tmp_path)
     fleet.more["network"] = {"proxy": {"http": "http://proxy.example.com:3128", "no_proxy": [".example.com"]}}
     fleet.write()
-    # its kubespray fails at once: this is about what it is given
+    # kubespray fails at once, because only its input matters here
     (tmp_path / "deepops-work" / "broken").touch()
     done = fleet.site.muster("install", "--limit", "dgx02")
     assert "deepops: Do the deepops, without dgx01 (not in --limit)" in done.stderr, done.stderr
@@ -302,7 +304,7 @@ def jump(tmp_path: Path) -> Iterator[Sshd]:
 
 
 def behind(fleet: Fleet, jump: Sshd) -> None:
-    """Let the hosts be reached over the jump host; mgmt01 directly."""
+    """Put the hosts behind the jump host, except mgmt01."""
     fleet.more["access"] = {
         "user": jump.user, "become": False, "known_hosts": str(fleet.known_hosts),
         "jump": {"address": "127.0.0.1", "port": jump.port, "key_file": str(jump.key_file)},
@@ -333,7 +335,7 @@ def test_the_key_of_the_jump_host_is_checked_by_every_connection(
     assert done.returncode == 1
     assert f"dgx01: the key of 127.0.0.1 port {jump.port} is not the known one" in done.stderr, done.stderr
     assert fleet.done == ["preflight controller", "preflight mgmt01"]
-    # where no `preflight` looks first, Ansible itself
+    # without `preflight`, Ansible itself does not reach the host
     late = fleet.site.muster("install", "--from", "driver", "--until", "driver")
     assert late.returncode == 1
     assert "host    dgx01 (unreachable)" in late.stderr

@@ -1,4 +1,4 @@
-"""The releases that run, as each stage reads them of an API server."""
+"""The installed releases, as each stage reads them from an API server."""
 
 import base64
 import gzip
@@ -24,7 +24,9 @@ vars: {dra_namespace: devices, dra_release: nvidia}
 
 
 def helm(version: str, revision: int) -> dict[str, Any]:
-    """Helm's record of a release: JSON, gzipped, in base64, and as a Secret in base64 again."""
+    """Return Helm's record of a release as a Secret: JSON, gzipped, in base64, and as data of the Secret in base64
+    again.
+    """
     record = json.dumps({"chart": {"metadata": {"version": version}}}).encode()
     packed = base64.b64encode(base64.b64encode(gzip.compress(record))).decode()
     return {"metadata": {"labels": {"version": str(revision)}}, "data": {"release": packed}}
@@ -59,7 +61,7 @@ def kubeconfig(tmp_path: Path, answers: dict[str, list[dict[str, Any]]]) -> Iter
             self.wfile.write(body)
 
         def log_message(self, *_arguments: object) -> None:
-            """Nothing is printed."""
+            """Print nothing for a request."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
         thread = threading.Thread(target=server.serve_forever)

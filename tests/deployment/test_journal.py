@@ -1,4 +1,4 @@
-"""The journal when the disk takes half a line: what was there stays whole, and the next line follows it."""
+"""If the disk takes only half a line, the journal keeps the earlier lines, and the next line follows them."""
 
 import resource
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from deployment.journal import FAILED, INTERRUPTED, VERIFIED, Journal
 
 @contextmanager
 def file_size_limit(size_bytes: int) -> Iterator[None]:
-    """No file of this process may grow beyond a size: a write beyond it comes only as far as that."""
+    """Limit the size of files of this process. A larger write is cut at the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
     try:

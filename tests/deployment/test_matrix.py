@@ -1,4 +1,4 @@
-"""The matrix is data: every row has its source and date, and is printed as it is."""
+"""The matrix is data: every row has its source and date, and is printed unchanged."""
 
 import json
 import re

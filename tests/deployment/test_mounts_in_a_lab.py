@@ -1,7 +1,7 @@
-"""Every node mounts a volume of the default class, writes, and reads what another wrote: roles/verify on real kubelets.
+"""Each node mounts a volume of the default class, writes, and reads another node's file: roles/verify on real kubelets.
 
-The kernel of this machine has no NFS client, so the volume is a directory of it that both nodes share; what the
-kubelets, the pods and the role do is the same with volumes of Trident.
+The kernel of this machine has no NFS client, so the volume is a directory of the machine that both nodes share.
+Kubelets, pods and the role work as with volumes of Trident.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ def site(site: SiteUnderTest, lab: Lab) -> SiteUnderTest:
 
 @pytest.fixture
 def volume(lab: Lab, tmp_path: Path) -> Iterator[Path]:
-    """The directory that is the volume; `offered` makes it one of the cluster."""
+    """Yield the directory of the volume; `offer` makes a PersistentVolume of it."""
     directory = tmp_path / "volume"
     directory.mkdir(mode=0o777)
     yield directory
@@ -88,7 +88,7 @@ async def delete(lab: Lab, resource: Resource, name: str) -> None:
 
 
 async def remains(lab: Lab) -> list[str]:
-    """What is in the namespace of the verification."""
+    """Return the objects of the verification that are still in its namespace."""
     async with Transport(load_access(lab.kubeconfig)) as transport:
         items = [
             item for kind in (CLAIMS, PODS) for item in (await transport.get(kind.path("default")))["items"]
@@ -97,7 +97,7 @@ async def remains(lab: Lab) -> list[str]:
 
 
 def offer(lab: Lab, directory: Path, nodes: tuple[str, ...] = NODES) -> None:
-    """Make the directory a volume that a claim can have; only these nodes can mount it."""
+    """Make a PersistentVolume of the directory; only these nodes can mount it."""
     terms = [
         {
             "matchExpressions": [
@@ -130,7 +130,7 @@ def test_every_node_writes_and_reads_and_nothing_is_left(site: SiteUnderTest, la
     assert asyncio.run(remains(lab)) == []
 
 
-@pytest.mark.rare  # the kubelet tries for more than a minute
+@pytest.mark.rare  # the kubelet retries for more than a minute
 def test_a_node_that_cannot_mount_is_named_with_the_kubelets_words(
     site: SiteUnderTest, lab: Lab, volume: Path
 ) -> None:
@@ -150,7 +150,7 @@ def test_a_node_that_does_not_see_the_file_of_another_is_named(
     written, over = volume / NODES[1], threading.Event()
 
     def lose() -> None:
-        """Take what the second node wrote out of the volume, as a mount of something else would."""
+        """Remove the file of the second node, as if the node had mounted something else."""
         while not over.wait(0.05):
             if written.exists() and NODES[1] in written.read_text():
                 written.write_text("of somebody else\n")

@@ -1,4 +1,4 @@
-"""An Ansible that a task has started tells what it does while it does it: its own plays, tasks, hosts and failures."""
+"""The Ansible that a task has started reports its plays, tasks, hosts and failures at once."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The orchestrator's role on a real API server: foretold, installed, adopted by another controller, and removed."""
+"""The role orchestrator on a real API server: check mode, installation, adoption by another controller, and removal."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ def kubeconfig(tmp_path: Path) -> Iterator[Path]:
 
 
 async def start_job(kubeconfig: Path) -> None:
-    """A pod that the orchestrator could have placed, and that runs."""
+    """Create a running pod, as if the orchestrator had bound it."""
     async with Transport(load_access(kubeconfig)) as transport, asyncio.timeout(240):
         node = (await transport.get(NODES.path()))["items"][0]["metadata"]["name"]
         spec: dict[str, Any] = {
@@ -64,7 +64,7 @@ async def names(kubeconfig: Path, path: str) -> list[str]:
 
 
 async def arguments(kubeconfig: Path) -> list[str]:
-    """The arguments of the operator, as the role has written them into its Deployment."""
+    """Return the operator's arguments in the Deployment that the role wrote."""
     async with Transport(load_access(kubeconfig)) as transport:
         path = "/apis/apps/v1/namespaces/muster-system/deployments/muster-operator"
         answer: dict[str, Any] = await transport.get(path)
@@ -85,7 +85,7 @@ def journal(site: SiteUnderTest) -> str:
     return (site.state / "lab" / "journal.jsonl").read_text()
 
 
-@pytest.mark.rare  # two minutes
+@pytest.mark.rare  # takes two minutes
 async def test_a_check_foretells_the_changes_of_an_install_and_a_teardown_undoes_them(
     site: SiteUnderTest, kubeconfig: Path, tmp_path: Path
 ) -> None:

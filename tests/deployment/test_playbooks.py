@@ -1,4 +1,4 @@
-"""Every playbook, with the roles that it imports, is what Ansible understands; none is out of reach of the others."""
+"""Ansible accepts every playbook with its roles, and every playbook can be reached from the main ones."""
 
 import os
 import re
@@ -18,7 +18,7 @@ PLAYBOOKS = sorted((ROOT / "playbooks").glob("*.yml"))
 
 
 def test_a_task_that_never_fails_says_why() -> None:
-    """An error that is swallowed shows up later as another one, or never: the reason stands beside it."""
+    """An ignored error shows up later as another error, or never. So the reason must stand beside it."""
     swallowing = [
         (path.relative_to(ROOT), line.strip())
         for folder in ("roles", "playbooks")
@@ -31,7 +31,7 @@ def test_a_task_that_never_fails_says_why() -> None:
 
 
 def test_an_unreadable_value_is_never_taken_for_a_missing_one() -> None:
-    """A file that may not be read, and an API server that does not answer, are errors, not absent things."""
+    """An unreadable file and an API server that does not answer are errors, not missing values."""
     modules = {"ansible.builtin.slurp", "kubernetes.core.k8s_info"}
     swallowing = [
         (path.relative_to(ROOT), task["name"])

@@ -1,4 +1,4 @@
-"""Hosts that do not answer, or not as they must, are told with cause and fix; a connection that drops costs nothing."""
+"""Hosts that do not answer, or answer wrongly, are reported with cause and fix; a dropped connection loses nothing."""
 
 import socket
 import sys
@@ -31,7 +31,7 @@ def server(tmp_path: Path) -> Iterator[SshServer]:
 
 @pytest.fixture
 def site(site: SiteUnderTest, tmp_path: Path) -> SiteUnderTest:
-    """Two stages; `preflight` stands on the controller, `work` on the hosts."""
+    """A site with two stages: `preflight` runs on the controller, `work` on the hosts."""
     root = tmp_path / "content"
     (root / "roles").mkdir(parents=True)
     (root / "playbooks").mkdir()
@@ -68,7 +68,7 @@ def test_a_host_that_answers_is_worked_on(site: SiteUnderTest, server: SshServer
 def test_a_host_that_does_not_answer_stops_the_run_before_anything_is_done(
     site: SiteUnderTest, server: SshServer
 ) -> None:
-    with socket.socket() as unused:  # bound, so that nobody else takes the port, and not listening
+    with socket.socket() as unused:  # bound but not listening, so that no other program takes the port
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
         describe(site, server, port=port)
@@ -102,7 +102,7 @@ def test_an_unknown_host_key_is_reported(site: SiteUnderTest, server: SshServer)
 def test_a_host_key_that_changed_stops_ansible_itself(
     site: SiteUnderTest, server: SshServer, tmp_path: Path
 ) -> None:
-    """Where no `preflight` looks first; ansible-runner alone would ask Ansible to look at no key."""
+    """Without `preflight`, Ansible checks the host key. ansible-runner alone would turn this check off."""
     describe(site, server)
     other = tmp_path / "other"
     other.mkdir()

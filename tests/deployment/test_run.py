@@ -1,4 +1,4 @@
-"""Runs that are cut short, doubled, or whose journal is damaged: nothing is lost, and the same command goes on."""
+"""Interrupted runs, simultaneous runs and damaged journals lose nothing, and the same command continues."""
 
 import asyncio
 import base64
@@ -53,7 +53,7 @@ WAIT = """
 
 
 class Content:
-    """Three stages: each adds its name to a file; the second also waits until there is a gate."""
+    """Content with three stages. Each adds its name to a file, and the second also waits for a gate file."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -91,7 +91,7 @@ def content(tmp_path: Path, site: SiteUnderTest) -> Content:
 
 @pytest.fixture
 def waiting(site: SiteUnderTest, content: Content, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A run that stands in its second stage."""
+    """Yield a run that waits in its second stage."""
     content.stage("two", WAIT)
     site.environment["TMPDIR"] = str(tmp_path)
     running = site.start("install")
@@ -139,7 +139,7 @@ def test_a_changed_stage_runs_again_and_the_plan_says_why(site: SiteUnderTest, c
 
 
 def processes(content: Content) -> list[str]:
-    """The command lines of what runs for this test, whoever started it: by the environment, which all inherit."""
+    """Return the command lines of all processes of this test, found by an environment variable that they inherit."""
     mark = f"MUSTER_INSTALLER_CONTENT={content.root}".encode()
     found = []
     for each in Path("/proc").glob("[0-9]*"):
@@ -332,7 +332,7 @@ SPY = """
 
 
 def secrets(site: SiteUnderTest, content: Content) -> Path:
-    """A site with a secret in the environment and one in a vault; returns a file with the vault's password."""
+    """Give the site a secret in the environment and one in a vault; return the file with the vault's password."""
     content.stage("two", SPY.replace("{{", "{{{{").replace("}}", "}}}}").replace("WORK", str(content.work)))
     site.write(site.file.read_text() + SECRET)
     key = VaultSecret(VAULT_PASSWORD.encode())
@@ -344,7 +344,7 @@ def secrets(site: SiteUnderTest, content: Content) -> Path:
 
 
 def record(kubeconfig: Path, site: str) -> str:
-    """What a run wrote down in the cluster, as the API server has it."""
+    """Return the record of a run in the cluster, read from the API server."""
 
     async def get() -> str:
         async with Transport(load_access(kubeconfig)) as transport:

@@ -1,4 +1,4 @@
-"""Networks that cannot be: each wrong site file is refused with its line and a fix, before any host is touched."""
+"""Impossible networks: each wrong site file is refused with its line and a fix, before any host is changed."""
 
 import pytest
 

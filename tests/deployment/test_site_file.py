@@ -1,4 +1,4 @@
-"""A site file that cannot be meant is refused before anything is touched: every problem, with its line."""
+"""A wrong site file is refused before anything is changed: each problem is reported with its line."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A site file that cannot work is refused with its line, what is doubtful is a note of the plan, the rest is accepted.
+"""A site file that cannot work is refused with its line, a doubtful entry becomes a note in the plan, others pass.
 
 Each case is a small change to one healthy site. The README of `cases/installer` names the kinds.
 """
@@ -17,7 +17,7 @@ from tests.upstream.facts import FACTS_VARIABLE, folder
 
 FACTS = folder(FACTS_VARIABLE)
 CASES = FACTS.parent / "cases" / "installer" if FACTS else Path("none")
-"""The whole site files beside the folder of facts, if it is at hand."""
+"""The complete site files beside the folder of facts, if it is available."""
 
 HEALTHY = """\
 schema: 1
@@ -70,10 +70,10 @@ ENVIRONMENT = {"MUSTER_ONTAP_PASSWORD": "x", "MUSTER_TRIDENT_PASSWORD": "y"}
 
 @dataclass(frozen=True)
 class Case:
-    """A change to the healthy site: `after` instead of `before`, or at the end where `before` is empty.
+    """A change to the healthy site: `after` replaces `before`, or is appended if `before` is empty.
 
-    `at` is on the line that is refused; it is empty where the site is accepted. `says` is in the refusal or a
-    note; where it is empty, there is no note.
+    `at` is a text on the line that is refused; it is empty if the site is accepted. `says` is a text in the refusal or
+    in a note; if it is empty, there is no note.
     """
 
     before: str
@@ -354,7 +354,9 @@ OWN = {
 
 
 def notes(plan: str) -> list[str]:
-    """The notes of a plan, but for what this machine lacks and the releases that DeepOps brings."""
+    """Return the notes of a plan, except those on missing programs of this machine and on the releases that DeepOps
+    brings.
+    """
     found = re.findall(r"NOTE +(.*)", plan)
     return [line for line in found if "on this machine" not in line and not line.endswith(" brings it")]
 

@@ -1,4 +1,4 @@
-"""The role preflight reads the releases on a host, and refuses or names those with published vulnerabilities."""
+"""The role preflight reads the releases on a host, and refuses or reports those with published vulnerabilities."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ PROGRAMS = {
 
 
 def preflight(folder: Path, tag: str) -> Result:
-    """Run the role on this machine as two hosts; a later stage installs their toolkit."""
+    """Run the role for two hosts, both this machine. A later stage installs their toolkit."""
     programs = folder / "programs"
     programs.mkdir(exist_ok=True)
     for name, text in PROGRAMS.items():

@@ -1,4 +1,4 @@
-"""A stage is one module: every stage of the playbooks has one, and what they say is what is done."""
+"""A stage is one module: every stage of the playbooks has one, and its statements match the roles."""
 
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def test_an_absent_value_of_the_site_file_has_the_default_of_the_role(tmp_path: 
 
 
 def test_no_default_of_a_role_is_written_a_second_time() -> None:
-    """`site.get(…, default=…)` of the modules is for entries that are empty, never for a value of a role."""
+    """`site.get(…, default=…)` in the modules is for empty entries, and never repeats a default of a role."""
     values = {"nvidia", "calico", "containerd", "trident", "auto", 9000, 9216}
     for path in (ROOT / "deployment" / "stages").glob("*.py"):
         for line in path.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""The trident role against a real API server, with a double in the place of Trident itself."""
+"""The role trident on a real API server, with a double of Trident."""
 
 import asyncio
 import base64
@@ -27,7 +27,7 @@ from tests.deployment.trident_double import (
     trident,
 )
 
-pytestmark = [pytest.mark.lab, pytest.mark.rare]  # two minutes; `make test-installer` runs it
+pytestmark = [pytest.mark.lab, pytest.mark.rare]  # takes two minutes; `make test-installer` runs it
 
 RELEASE = "26.06.0"
 PASSWORD = "canary-of-trident"
@@ -118,7 +118,7 @@ async def write(kubeconfig: Path, path: str, body: dict[str, Any]) -> None:
 
 
 async def volumes(kubeconfig: Path, count: int) -> None:
-    """Wait until there are so many volumes."""
+    """Wait until this number of volumes exists."""
     async with Transport(load_access(kubeconfig)) as transport, asyncio.timeout(120):
         while len((await transport.get(VOLUMES.path()))["items"]) != count:  # noqa: ASYNC110  (what is waited for is not ours to signal)
             await asyncio.sleep(0.01)

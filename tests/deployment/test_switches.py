@@ -1,4 +1,4 @@
-"""What is rendered for the switches: one golden file, and what must hold for every site."""
+"""The rendered configuration of the switches: one golden file, and properties for every site."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ ROLE = ROOT / "roles" / "nexus"
 
 
 def rendered(values: dict[str, Any], name: str) -> str:
-    """The template as Ansible renders it."""
+    """Return the template as Ansible renders it."""
     environment = jinja2.Environment(  # noqa: S701 - no HTML
         trim_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined
     )
@@ -31,7 +31,7 @@ def rendered(values: dict[str, Any], name: str) -> str:
 
 
 def interfaces(text: str) -> dict[str, list[str]]:
-    """The lines of each interface, by its name; a name twice is an error."""
+    """Return the lines of each interface by its name. Fails if a name occurs twice."""
     found: dict[str, list[str]] = {}
     current = None
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""What `verify` says of the workloads of kube-system: which are down, on which node, and with which last line."""
+"""The report of `verify` on the workloads of kube-system: which are down, on which node, and with which last line."""
 
 import importlib.util
 from pathlib import Path
@@ -52,7 +52,7 @@ def daemon_set(name: str = "kube-flannel", wanted: int = 2) -> Body:
 
 
 def pod(owner: str, node: str, *, ready: bool = True, name: str = "", **status: object) -> Body:
-    """A pod of `KIND/NAME` on a node."""
+    """Return a pod of `KIND/NAME` on a node."""
     kind, _, of = owner.partition("/")
     return {
         "metadata": {

@@ -1,4 +1,4 @@
-"""Which steps an upgrade would take, and which it refuses: pure, by tables."""
+"""The steps that an upgrade would take, and those that it refuses, as tables."""
 
 from pathlib import Path
 

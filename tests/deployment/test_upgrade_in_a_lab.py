@@ -1,4 +1,4 @@
-"""An upgrade of Kubernetes: nothing irreversible unasked, a snapshot of a real etcd first, host by host, resumed."""
+"""An upgrade of Kubernetes: nothing irreversible unasked, first a snapshot of a real etcd, host by host, resumed."""
 
 import hashlib
 import json
@@ -59,7 +59,7 @@ def running(tmp_path: Path) -> Iterator[musterlab.cluster.Lab]:
 
 
 def content(root: Path) -> Path:
-    """The playbooks of muster with the stages of this test alone: its hosts are this machine, three times."""
+    """Return muster's playbooks with only the stages of this test. Its three hosts are all this machine."""
     shutil.copytree(ROOT / "playbooks", root / "playbooks")
     (root / "roles").symlink_to(ROOT / "roles")
     for name, stages in (("site.yml", ["deepops"]), ("upgrade.yml", ["snapshot", "deepops"])):
@@ -71,7 +71,7 @@ def content(root: Path) -> Path:
 
 
 def etcdctl(work: Path) -> str:
-    """The real one where there is one."""
+    """Return the real etcdctl, or a double if there is none."""
     double = work / "etcdctl"
     double.write_text(f"#!{sys.executable}\n" + Path(etcdctl_double.__file__).read_text())
     double.chmod(0o755)

@@ -1,4 +1,4 @@
-"""One name for each thing: what the site file sets, what the roles take, and what messages and documents say."""
+"""Each thing has one name: in the site file, the roles, messages and documents."""
 
 import re
 from functools import cache
@@ -20,12 +20,12 @@ TEXTS = [
     *(path for each in SITES for path in each.glob("*.yml")),
 ]
 NOT_VARIABLES = {"driver_version", "snapshot_policies"}
-"""Words that begin like a role's variable and are something else."""
+"""Words with the prefix of a role that are not variables."""
 
 
 @cache
 def options(role: str) -> dict[str, Any]:
-    """The variables of a role, of all its entry points."""
+    """Return the variables of all entry points of a role."""
     text = (ROOT / "roles" / role / "meta" / "argument_specs.yml").read_text()
     entries = yaml.safe_load(text)["argument_specs"].values()
     return {name: option for entry in entries for name, option in entry["options"].items()}
@@ -38,7 +38,7 @@ def defaults(role: str) -> dict[str, Any]:
 
 
 def given(directory: Path) -> set[str]:
-    """Every variable of a role that the site file sets, on all hosts or on one."""
+    """Return every role variable that the site file sets, on all hosts or on one."""
     loaded = site_file.load(directory)
     names = set(variables.of_roles(loaded))
     for host in loaded.hosts.values():
@@ -71,7 +71,7 @@ def test_every_variable_that_a_stage_cannot_do_without_is_set(directory: Path) -
 
 
 def named(text: str) -> set[str]:
-    """Every word that looks like a variable of a role; a part of a path or of a longer name is none."""
+    """Return every word that looks like a role variable, except parts of paths and of longer names."""
     plain = re.sub(r"(__|[-./])[a-z0-9_]+", " ", text)
     return set(re.findall(rf"\b(?:{'|'.join(ROLES)})_[a-z][a-z0-9_]*[a-z0-9]\b", plain)) - NOT_VARIABLES
 

@@ -1,4 +1,6 @@
-"""What `verify` must not take for proved: single tasks of its roles, given what a cluster would have answered."""
+"""`verify` must not report unproved requirements as proved: single tasks of its roles on answers that a cluster could
+give.
+"""
 
 import sys
 from datetime import UTC, datetime, timedelta
@@ -27,7 +29,7 @@ HALF = {
 
 
 def tasks_of(file: str, *names: str) -> list[Body]:
-    """The tasks of these names, as the role has them."""
+    """Return the tasks with these names from the role."""
     every = yaml.safe_load((ROOT / "roles" / file).read_text())
     return [task for name in names for task in every if task["name"] == name]
 

@@ -1,4 +1,4 @@
-"""Releases with published vulnerabilities are refused or named: by the plan, and by the role preflight on hosts."""
+"""Releases with published vulnerabilities are refused or reported: by the plan, and by the role preflight on hosts."""
 
 import importlib.util
 import json
@@ -85,7 +85,7 @@ def test_a_driver_branch_without_a_fixed_release_is_named(
 
 
 def test_vulnerable_releases_that_kubespray_brings_are_named(site: SiteUnderTest) -> None:
-    """Kubespray v2.31.0 has no newer containerd; with Docker none of it is installed."""
+    """kubespray v2.31.0 has no newer containerd. With Docker, it installs no containerd."""
     _, _, notes = plan(site, HEALTHY)
     assert [note.partition(":")[0] for note in notes] == [
         "containerd 2.2.3 has CVE-2026-53489, CVE-2026-53492, CVE-2026-95837"
@@ -96,7 +96,7 @@ def test_vulnerable_releases_that_kubespray_brings_are_named(site: SiteUnderTest
 
 
 def test_no_default_and_no_shipped_site_has_a_refused_release() -> None:
-    """The defaults of the roles, the releases of the shipped sites, and those that DeepOps brings."""
+    """Checks the defaults of the roles, the releases of the shipped sites, and those that DeepOps brings."""
     chosen = [("container_toolkit", default("container_toolkit", "container_toolkit_version"))]
     for path in (ROOT / "inventories").glob("*/site.yml"):
         versions = yaml.safe_load(path.read_text())["versions"]
@@ -142,7 +142,7 @@ def test_releases_are_read_from_the_answers_of_programs(
 
 @pytest.mark.parametrize("table", ["refused", "warned"])
 def test_the_role_and_the_plan_judge_alike(table: str) -> None:
-    """At each bound of each row, just below it, and with zeros at the end."""
+    """Compares them at each bound of each row, just below it, and with zeros at the end."""
     rows = vulnerabilities.rows(table)
     tried = 0
     for row in rows:

@@ -1,4 +1,6 @@
-"""What Trident's operator and controller do on the API server, without storage: statuses, definitions, volumes."""
+"""Does the writes of Trident's operator and controller on the API server, without storage: statuses, definitions,
+volumes.
+"""
 
 import asyncio
 import contextlib
@@ -26,7 +28,7 @@ Double = TypeVar("Double", bound="OperatorDouble")
 
 
 def definition(resource: Resource, short: str) -> dict[str, Any]:
-    """A definition that lets everything through."""
+    """Return a definition of a kind that accepts all fields."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
         "name": resource.version,
@@ -57,7 +59,9 @@ def definition(resource: Resource, short: str) -> dict[str, Any]:
 
 
 def archive(path: Path) -> Path:
-    """An installer archive with the files of the real one that muster takes; tests/upstream holds their names to it."""
+    """Make an installer archive with the files that muster uses; tests/upstream compares their names with the real
+    archive.
+    """
     operator = [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "trident-operator"}},
         {
@@ -90,7 +94,7 @@ def archive(path: Path) -> Path:
 
 
 class OperatorDouble(threading.Thread):
-    """Says until it is stopped that Trident is installed, as its operator does; it installs nothing."""
+    """Reports until it is stopped that Trident is installed, as its operator does. It installs nothing."""
 
     def __init__(self, kubeconfig: Path, release: str) -> None:
         super().__init__()
@@ -130,7 +134,7 @@ class OperatorDouble(threading.Thread):
 
 
 class TridentDouble(OperatorDouble):
-    """The controller too. `backend_error` and `mute_volumes` make it fail as Trident does."""
+    """Also does the writes of the controller. `backend_error` and `mute_volumes` make it fail as Trident does."""
 
     def __init__(self, kubeconfig: Path, release: str) -> None:
         super().__init__(kubeconfig, release)
@@ -181,14 +185,14 @@ class TridentDouble(OperatorDouble):
 
 @contextmanager
 def trident(kubeconfig: Path, release: str) -> Iterator[TridentDouble]:
-    """A double for the time of a test."""
+    """Yield a double for the length of a test."""
     with running(TridentDouble(kubeconfig, release)) as double:
         yield double
 
 
 @contextmanager
 def running(double: Double) -> Iterator[Double]:
-    """Let a double answer for the length of the block."""
+    """Run a double for the length of the block."""
     double.start()
     try:
         yield double

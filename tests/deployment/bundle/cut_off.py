@@ -1,6 +1,7 @@
-"""An installation from a bundle in a network where nobody answers but this machine: `cut_off.py ROOT DIRECTORY`.
+"""An installation from a bundle in a network in which only this machine answers: `cut_off.py ROOT DIRECTORY`.
 
-A real control plane runs here too. Prints how the installations ended, and how many packets went elsewhere.
+A real control plane runs in the same network. The program prints the outcome of each installation, and the number of
+packets to other machines.
 """
 
 import hashlib
@@ -13,7 +14,9 @@ from pathlib import Path
 
 
 def be_cut_off() -> None:
-    """A network with one way out, behind which nobody answers; Linux counts what goes there."""
+    """Set up a network whose only route leads to a device without other machines; Linux counts
+    the packets sent to it.
+    """
     for words in (
         "link set lo up", "link add elsewhere type veth peer name nobody", "link set nobody addrgenmode none",
         "link set elsewhere addrgenmode none", "link set nobody up", "link set elsewhere up",
@@ -24,7 +27,7 @@ def be_cut_off() -> None:
 
 
 def sent_elsewhere() -> int:
-    """How many packets went the way out."""
+    """Return the number of packets sent to the device."""
     lines = Path("/proc/net/dev").read_text().splitlines()
     (counts,) = (line.split(":")[1].split() for line in lines if line.strip().startswith("elsewhere:"))
     return int(counts[9])
@@ -70,7 +73,7 @@ def main() -> None:
         found["tampered"] = install(directory, directory / "tampered", digest, running.kubeconfig)
         found["whole"] = install(directory, directory / "bundle", digest, running.kubeconfig)
     found["elsewhere"] = sent_elsewhere() - before
-    with socket.socket(type=socket.SOCK_DGRAM) as one:  # TCP would ask again after a second
+    with socket.socket(type=socket.SOCK_DGRAM) as one:  # TCP would retry after a second
         one.sendto(b"one", ("198.51.100.1", 443))
     found["counted"] = sent_elsewhere() - before
     running.stop()

@@ -1,6 +1,6 @@
-"""What an installation does with a bundle, run where no network is: `offline.py ROOT BUNDLE DIRECTORY URL`.
+"""Uses a bundle as an installation does, in a place without a network: `offline.py ROOT BUNDLE DIRECTORY URL`.
 
-Prints what was had. Ends with an error where the network can be reached, or where something wants it.
+It prints the content that it got. It ends with an error if the URL can be reached, or if a program needs the network.
 """
 
 import json

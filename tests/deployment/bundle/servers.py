@@ -1,4 +1,4 @@
-"""The internet of a test: one HTTP server on loopback that plays every origin that a bundle is built from."""
+"""The internet of a test: one HTTP server on loopback that plays all servers from which a bundle is built."""
 
 import functools
 import gzip
@@ -28,18 +28,18 @@ def sha256(content: bytes) -> str:
 
 @dataclass
 class Internet:
-    """Files by path, what goes wrong with them, and every request that came."""
+    """Files by path, the faults of their transfers, and all received requests."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     cut: dict[str, int] = field(default_factory=dict)
-    """Path to how often its transfer ends half-way."""
+    """By path, the number of transfers that end half-way."""
     moved: dict[str, str] = field(default_factory=dict)
     private: set[str] = field(default_factory=set)
-    """Prefixes of a registry that want a token."""
+    """Prefixes of a registry that require a token."""
     pushed: dict[str, bytes] = field(default_factory=dict)
     requests: list[tuple[str, str, str]] = field(default_factory=list)
-    """Method, path and the Range header."""
+    """Method, path and Range header of each request."""
     url: str = ""
 
     def requests_for(self, text: str) -> list[tuple[str, str, str]]:
@@ -142,7 +142,7 @@ def internet() -> Iterator[Internet]:
 
 
 class Signer:
-    """A key of a repository, and what it signs, as gpg does it."""
+    """A key of a repository, which signs files as gpg does."""
 
     def __init__(self, home: Path) -> None:
         home.mkdir(parents=True, mode=0o700)
@@ -165,13 +165,14 @@ class Signer:
 
 
 def apt(net: Internet, prefix: str, packages: dict[str, str], scratch: Path, signer: Signer) -> None:
-    """A signed repository of packages, each with what it depends on, as dpkg-deb makes them."""
+    """Serve a signed repository of packages, each with its dependencies, built by dpkg-deb."""
     entries = []
     for name, depends in packages.items():
         tree = scratch / name
         (tree / "DEBIAN").mkdir(parents=True)
         needs = f"Depends: {depends}\n" if depends else ""
-        version = "1.20.0-1" if name == "nvidia-container-toolkit" else "1.0.0-1"  # an old toolkit is refused
+        # the role refuses an old toolkit
+        version = "1.20.0-1" if name == "nvidia-container-toolkit" else "1.0.0-1"
         control = f"Package: {name}\nVersion: {version}\nArchitecture: amd64\nMaintainer: T <t@example.com>\n"
         control += f"{needs}Description: x\n"
         (tree / "DEBIAN" / "control").write_text(control)
@@ -195,7 +196,7 @@ def apt(net: Internet, prefix: str, packages: dict[str, str], scratch: Path, sig
 
 
 def wheel(net: Internet, name: str, version: str) -> str:
-    """A wheel behind a simple index; returns its line of a lock."""
+    """Serve a wheel in a simple index; return its line of a lock."""
     output = io.BytesIO()
     info = f"{name}-{version}.dist-info"
     with zipfile.ZipFile(output, "w") as archive:
@@ -220,7 +221,7 @@ def wheel(net: Internet, name: str, version: str) -> str:
 def image(
     net: Internet, name: str, tag: str, layers: list[bytes], *, kind: str = "", annotation: str = ""
 ) -> str:
-    """An image for two architectures, or a chart where `kind` is the type of its layer. Returns its digest."""
+    """Serve an image for two architectures, or a chart if `kind` is the type of its layer. Returns its digest."""
 
     def blob(content: bytes) -> dict[str, object]:
         net.files[f"/v2/{name}/blobs/sha256:{sha256(content)}"] = content
@@ -273,7 +274,9 @@ def charts(net: Internet, prefix: str, name: str, version: str, content: bytes) 
 
 
 def deepops(scratch: Path) -> tuple[Path, str, str]:
-    """DeepOps in small, with kubespray as its submodule. Returns its repository, its commit and kubespray's."""
+    """Make a small repository of DeepOps with kubespray as its submodule. Returns repository, commit and kubespray's
+    commit.
+    """
 
     def git(directory: Path, *words: str) -> str:
         settings = ["-c", "user.name=T", "-c", "user.email=t@example.com", "-c", "protocol.file.allow=always"]

@@ -1,4 +1,4 @@
-"""A bundle holds all that a site needs: what fails is told, what came is kept, and no byte can change."""
+"""A bundle contains everything for a site: failures are reported, fetched files stay, and no byte can be changed."""
 
 import gzip
 import json
@@ -56,7 +56,7 @@ ROLES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
 
 @dataclass
 class World:
-    """A site, an internet that has all it needs, and the roles that need it."""
+    """A site, an internet with everything that it needs, and the roles that fetch it."""
 
     net: Internet
     root: Path
@@ -98,7 +98,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A world with its bundle, for tests that only look at it or take a copy."""
+    """Return a world with its bundle, for tests that only read the bundle or copy it."""
     with servers.internet() as net:
         world = _world(net, tmp_path_factory.mktemp("origin"))
         built = world.build()
@@ -166,7 +166,7 @@ def _world(net: Internet, root: Path) -> World:
 
 
 def _flat(net: Internet, signer: servers.Signer) -> None:
-    """NVIDIA's repository is flat: index and packages in one directory."""
+    """Serve NVIDIA's repository, which is flat: index and packages are in one directory."""
     index = net.files.pop("/nvidia/stable/deb/dists/jammy/main/binary-amd64/Packages.gz")
     del net.files["/nvidia/stable/deb/dists/jammy/InRelease"]
     net.files["/nvidia/stable/deb/amd64/Packages.gz"] = index
@@ -183,7 +183,7 @@ def _flat(net: Internet, signer: servers.Signer) -> None:
 
 
 def _content(root: Path, lock: str, net: Internet, key_sha256: str) -> None:
-    """Playbooks and roles with what a bundle is derived from; the lock of muster has one package."""
+    """Write playbooks and roles from which a bundle is derived, and a lock of muster with one package."""
     (root / "playbooks").mkdir(parents=True)
     imports = []
     for name, (defaults, values) in ROLES.items():

@@ -1,4 +1,4 @@
-"""The role `bundle`: apt on a host has the bundle and nothing else, and gets back what it had."""
+"""The role `bundle`: apt on a host uses only the bundle, and gets its own sources back at the removal."""
 
 import os
 import subprocess
@@ -56,7 +56,9 @@ def test_apt_of_a_host_uses_the_bundle_and_nothing_else(tmp_path: Path) -> None:
 
 
 def _apt_of_a_host(root: Path) -> Path:
-    """The apt of a host beside this machine's: its sources, lists and settings are under `root`."""
+    """Return a configuration of apt whose sources, lists and settings are under `root`, apart from those of this
+    machine.
+    """
     for each in ("apt.conf.d", "lists/partial", "cache/archives/partial", "parts"):
         (root / each).mkdir(parents=True)
     (root / "status").touch()

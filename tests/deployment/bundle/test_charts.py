@@ -1,4 +1,4 @@
-"""An index of charts is somebody else's text: it leads to no file of this machine, and to no chart without a digest."""
+"""An index of charts comes from a server: it can name no file of this machine, and no chart without a digest."""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""What a bundle holds follows from site and roles: what the site says is data, what the roles say is sandboxed."""
+"""Site and roles determine the contents of a bundle. Texts of the site are data; templates of
+the roles are sandboxed.
+"""
 
 from pathlib import Path
 
@@ -14,7 +16,7 @@ RUNS_A_COMMAND = "{{ cycler.__init__.__globals__.os.popen('touch MARK').read() }
 
 
 def derive(root: Path, text: str, archive: str = "") -> list[str]:
-    """The URLs that a bundle of the site takes; `archive` is what the role trident says of its archive."""
+    """Return the URLs that a bundle of the site fetches; `archive` is the URL of the archive in the role trident."""
     root.joinpath("site.yml").write_text(text)
     own = content.find().root
     if archive:

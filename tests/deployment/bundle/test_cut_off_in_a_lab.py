@@ -1,4 +1,4 @@
-"""An installation with --bundle on a real control plane, where nothing else can be reached: it does not even try."""
+"""An installation with --bundle on a real control plane without another network: it does not even try to connect."""
 
 import json
 import os
@@ -27,12 +27,12 @@ IMAGES = [
 
 
 def prepare(directory: Path, url: str, archive_sha256: str) -> None:
-    """A site with storage and orchestrator, and muster's own playbooks and roles with a short lock."""
+    """Write a site with storage and orchestrator, and a copy of muster's playbooks and roles with a short lock."""
     text = SITE.format(release="26.06.0", port=8443, archive="", directory=directory / "unpacked")
     text = text.replace("  orchestrator: this test is about storage\n", "")
     text = "\n".join(line for line in text.splitlines() if "trident_archive" not in line)
     own = f"  trident_checksum: sha256:{archive_sha256}\n"
-    own += "  verify_mount_seconds: 0\n"  # the nodes are simulated: no container comes to its end there
+    own += "  verify_mount_seconds: 0\n"  # on the simulated nodes no container runs to its end
     text = text.replace("vars:\n", f"vars:\n{own}")
     (directory / "site").mkdir()
     (directory / "site" / "site.yml").write_text(

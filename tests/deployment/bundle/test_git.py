@@ -1,4 +1,6 @@
-"""What a repository names as its submodules is data: no word of it is an option of git, a command or a file of ours."""
+"""The submodules that a repository names are data: no text in it becomes an option of git, a
+command or a local file.
+"""
 
 import subprocess
 from pathlib import Path
@@ -21,7 +23,7 @@ def _run(directory: Path, *words: str) -> str:
 
 
 def _with_submodule(root: Path, url: str, path: str = "sub") -> Checkout:
-    """A repository on this disk whose .gitmodules names the URL, and pins a commit that is nowhere."""
+    """Make a repository whose .gitmodules names the URL, and which pins a commit that does not exist."""
     repository = root / "origin"
     repository.mkdir()
     _run(repository, "init", "-q", "-b", "main")
@@ -60,7 +62,7 @@ def test_a_submodule_url_runs_nothing_and_reads_nothing_here(tmp_path: Path, url
 def test_git_itself_may_use_no_other_protocol_than_that_of_the_url(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a setting of the user's own git rewrites a URL, git refuses what it was rewritten into."""
+    """If a setting of the user's git rewrites a URL, git refuses the new URL."""
     mark = tmp_path / "ran"
     monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
     monkeypatch.setenv("GIT_CONFIG_KEY_0", f"url.ext::sh -c touch% {mark}.insteadOf")

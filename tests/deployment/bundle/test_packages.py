@@ -1,4 +1,4 @@
-"""Packages come from repositories whose key somebody named: apt checks it where it is, and nobody skips the check."""
+"""Packages come only from repositories with a named key: apt checks the key, and no option skips the check."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from tests.deployment.bundle import servers
 
 
 async def _fetch(root: Path, key: str, shown: bytes | None = None) -> tuple[list[Item], list[FetchFailed]]:
-    """Fetch a package of a signed repository; `{sha256}` in the key is the digest of the true one."""
+    """Fetch a package of a signed repository; `{sha256}` in the key stands for the digest of the true key."""
     with servers.internet() as net:
         signer = servers.Signer(root / "gpg")
         servers.apt(net, "/ubuntu", {"nfs-common": ""}, root / "scratch", signer)

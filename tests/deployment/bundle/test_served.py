@@ -1,4 +1,4 @@
-"""kubespray and containerd find everything that a bundle holds where the site serves it."""
+"""kubespray and containerd find each part of a bundle on the servers of the site."""
 
 import functools
 import http.server
@@ -26,7 +26,7 @@ SITE = content.find().root / "inventories" / "dgx-h100"
 
 
 def changed(root: Path, before: str, after: str) -> Path:
-    """The example without internet, with another text at one place."""
+    """Return the example site without internet, with `before` replaced by `after`."""
     text = (SITE / "site.yml").read_text()
     assert before in text
     root.joinpath("site.yml").write_text(text.replace(before, after))
@@ -34,26 +34,26 @@ def changed(root: Path, before: str, after: str) -> Path:
 
 
 def variables(directory: Path) -> dict[str, Any]:
-    """The variables for kubespray, as the role gets them."""
+    """Return the variables for kubespray, as the role gets them."""
     given = inventory.build(site_file.load(directory))["all"]["vars"]
     return dict(given.get("deepops_served", {}))
 
 
 @cache
 def contents() -> Contents:
-    """Everything in the bundle of the example."""
+    """Return the contents of the bundle of the example."""
     where = content.find()
     return Derivation(site_file.load(SITE), where, where.lock).contents()
 
 
 def kubesprays() -> list[Download]:
-    """The files of the bundle that kubespray downloads."""
+    """Return the files of the bundle that kubespray downloads."""
     return [each for each in contents().files if not each.variable]
 
 
 class Files(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *words: object) -> None:
-        """Write nothing for a request."""
+        """Print nothing for a request."""
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def web_server(folder: Path) -> Iterator[str]:
 
 
 def built(net: servers.Internet, root: Path, files: list[Download]) -> list[str]:
-    """Build a bundle of files from a server that has all hosts; return why files are missing in it."""
+    """Build a bundle of files from a server that plays all hosts; return the reasons of missing files."""
     hosts = {f"https://{urlsplit(each.url).netloc}" for each in files}
     mirrors = Mirrors({host: f"{net.url}/{urlsplit(host).netloc}" for host in hosts})
     manifest, _ = build.build(root, "here", Contents(files=files), mirrors, Reporter(lambda text: None))

@@ -1,4 +1,6 @@
-"""A bundle is used where its digest or its signature is the expected one, and refused before anything of it is read."""
+"""A bundle is used only with the expected digest or signature; otherwise it is refused before
+any other file is read.
+"""
 
 import subprocess
 from pathlib import Path
@@ -37,7 +39,7 @@ def keys(tmp_path: Path) -> Keys:
 
 
 def bundle(root: Path, **changes: str) -> str:
-    """A bundle of one chart; returns the digest of its manifest."""
+    """Write a bundle with one chart; return the digest of its manifest."""
     file = root / "charts" / "dra.tgz"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(b"chart")

@@ -1,8 +1,8 @@
-"""Root file systems of Ubuntu releases, made once on a machine and kept in its cache; guests lay their disks over them.
+"""Root file systems of Ubuntu releases, made once on a machine and kept in a cache; guests use them as lower layers.
 
-Each is what mmdebstrap makes, with all updates (a package that a role's packages draw to a newer version stays there),
-and with what a host has before muster comes: containerd, as DeepOps or DGX OS would bring it, and an SSH server, which
-listens only where a guest says so. Beside it lie packages of the archive that roles install.
+mmdebstrap makes each with all updates, because the packages of a role may upgrade installed ones. It has the software
+of a host before muster: containerd, as DeepOps or DGX OS would install it, and an SSH server that listens only if a
+guest enables it. Beside each there is a folder with packages that roles install.
 """
 
 import fcntl
@@ -34,29 +34,29 @@ KUBESPRAY = (
     ),
     *("software-properties-common", "tar", "unzip", "xfsprogs"),
 )
-"""What kubespray's role system_packages asks for on Ubuntu; where it asks for more, a test that runs it says so."""
+"""The packages of kubespray's role system_packages on Ubuntu. A test that runs the role reports further ones."""
 
 DOWNLOADED = {"bionic": ("docker.io",)}
-"""By release; `docker.io`, the NFS client and what kubespray asks for where nothing else is said."""
+"""The downloaded packages by release; by default `docker.io`, the NFS client and kubespray's packages."""
 
 RECIPE = 6
 KEYRING = Path("/usr/share/keyrings/ubuntu-archive-keyring.gpg")
 
 
 class Unusable(Exception):
-    """This machine cannot have guests; the message names what is missing."""
+    """This machine cannot run guests; the message names the missing requirement."""
 
 
 @dataclass(frozen=True)
 class Base:
-    """A root file system to share, and packages of its archive that roles may install."""
+    """A shared root file system, and packages of its archive that roles may install."""
 
     root: Path
     packages: Path
 
 
 def cache() -> Path:
-    """The folder for root file systems, which take half a minute each to make."""
+    """Return the folder for root file systems, which take half a minute each to make."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster" / "guests"
 
 
@@ -74,7 +74,7 @@ def base(suite: str, more: tuple[str, ...] = ()) -> Base:
 
 
 def call(arguments: list[str]) -> None:
-    """Run a program of this machine. Raises Unusable with what it said."""
+    """Run a program of this machine. Raises Unusable with its message."""
     finished = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=900)
     if finished.returncode != 0:
         raise Unusable(f"{' '.join(arguments[:4])}: {(finished.stderr or finished.stdout).strip()[-500:]}")
@@ -82,7 +82,7 @@ def call(arguments: list[str]) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Let only one process at a time go on."""
+    """Hold a lock on the path for the length of the block."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -94,8 +94,9 @@ def _downloaded(suite: str) -> tuple[str, ...]:
 
 
 def archive_lines(suite: str) -> list[str]:
-    """Return the lines by which apt knows the archive of an Ubuntu release and its updates."""
-    trust = f"signed-by={KEYRING}" if KEYRING.exists() else "trusted=yes"  # Debian 12 has no such package
+    """Return the lines for apt with the archive of an Ubuntu release and its updates."""
+    # Debian 12 has no package with this keyring
+    trust = f"signed-by={KEYRING}" if KEYRING.exists() else "trusted=yes"
     return [f"deb [{trust}] {ARCHIVE} {pocket} main universe" for pocket in (suite, f"{suite}-updates")]
 
 
@@ -117,4 +118,5 @@ def _make(suite: str, target: Path, more: tuple[str, ...]) -> None:
     (root / "etc/apt/sources.list").write_text("")
     (root / "etc/hostname").unlink(missing_ok=True)
     (root / "etc/machine-id").write_text("")
-    (root / "var/lib/dpkg/available").touch()  # the apt of Ubuntu 18.04 cannot remove packages without it
+    # the apt of Ubuntu 18.04 cannot remove packages without this file
+    (root / "var/lib/dpkg/available").touch()

@@ -1,4 +1,4 @@
-"""Guests of this session, gone with it however it ends."""
+"""Guests of this test session. They are removed however it ends."""
 
 import atexit
 import os
@@ -14,7 +14,7 @@ from tests.deployment.hosts.guests import Guest
 from tests.deployment.hosts.scenarios import SCENARIOS, Scenario, key
 from tests.deployment.running import Result, play
 
-collect_ignore = ["molecule"]  # Molecule runs what is in there, in the environment of a guest
+collect_ignore = ["molecule"]  # Molecule runs these tests in the environment of a guest
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -32,7 +32,7 @@ Packages = Callable[[str], Path]
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
-    """The folder with the repositories for an Ubuntu release."""
+    """Return the function that gives the folder with the repositories for an Ubuntu release."""
 
     @cache
     def packages(suite: str) -> Path:
@@ -44,7 +44,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
 
 
 class Host:
-    """A guest with the site that is meant for it."""
+    """A guest, and the site for it."""
 
     def __init__(self, guest: Guest, scenario: Scenario, folder: Path) -> None:
         self.guest = guest
@@ -85,7 +85,7 @@ Boot = Callable[[str], Host]
 
 @pytest.fixture
 def boot(packages: Packages, tmp_path: Path) -> Iterator[Boot]:
-    """Boot a host of a scenario, prepared and bare."""
+    """Yield the function that boots the host of a scenario, prepared or bare."""
     made: list[Guest] = []
 
     def boot(name: str) -> Host:

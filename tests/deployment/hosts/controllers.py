@@ -1,7 +1,7 @@
-"""The Ansible that manages a guest: that of this environment, or an older one for a host with an old Python.
+"""The Ansible that manages a guest: that of this environment, or an older release for a host with an old Python.
 
-From ansible-core 2.17 on a host needs Python 3.7; Ubuntu 18.04 has 3.6. So its guests are managed by 2.16, which is put
-into the cache once.
+ansible-core 2.17 and newer need Python 3.7 on a host, and Ubuntu 18.04 has 3.6. So ansible-core 2.16, installed once
+into the cache, manages these guests.
 """
 
 import fcntl
@@ -28,7 +28,7 @@ COMPLETE = ".complete"
 
 
 def programs(release: str) -> Path:
-    """Return the folder with the programs of an Ansible release; empty is the one of this environment."""
+    """Return the folder with the programs of an Ansible release; for an empty release, that of this environment."""
     if not release:
         return Path(sys.executable).parent
     pins = PINS[release]
@@ -46,7 +46,7 @@ def programs(release: str) -> Path:
 
 
 def _make(root: Path, pins: tuple[str, ...]) -> None:
-    shutil.rmtree(root, ignore_errors=True)  # what an interrupted run left
+    shutil.rmtree(root, ignore_errors=True)  # left by an interrupted run
     for words in (
         [_python(pins[0]), "-m", "venv", str(root)],
         [str(root / "bin/python"), "-m", "pip", "install", "--quiet", *pins],
@@ -58,7 +58,7 @@ def _make(root: Path, pins: tuple[str, ...]) -> None:
 
 
 def _python(pin: str) -> str:
-    """A Python that this Ansible runs on."""
+    """Return a Python that this Ansible supports."""
     names = [sys.executable] if sys.version_info < TOO_NEW else ["python3.12", "python3.11"]
     paths = [path for name in names if (path := shutil.which(name))]
     if not paths:

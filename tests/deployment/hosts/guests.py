@@ -1,12 +1,11 @@
-"""Ubuntu machines to try roles on: systemd-nspawn guests on disks of their own, over root file systems made once.
+"""Ubuntu machines for tests of roles: systemd-nspawn guests with their own disks over shared root file systems.
 
     python -m tests.deployment.hosts.guests create jammy NAME --owner PID --gpus 1db5 --inventory FILE
     python -m tests.deployment.hosts.guests destroy NAME
 
-A guest has systemd, its own disk, and no network but the host's loopback; what is installed in it comes from a folder
-with packages (`repository`). It reboots when it is told to, and its plug can be pulled. A guest belongs to the process
-that asked for it: whoever makes guests first removes those whose owner is gone, so that nothing is left behind even by
-a killed test.
+A guest has systemd, its own disk, and no network but the host's loopback. It installs packages from a folder
+(`repository`). It can reboot, and a test can cut its power. A guest belongs to the process that requested it. Each
+process that makes guests first removes those whose owner has ended, so that even a killed test leaves nothing.
 """
 
 import argparse
@@ -35,7 +34,7 @@ BOOT_SECONDS = 300
 _MONITOR = """status=133
 while [ $status = 133 ]; do systemd-nspawn "$@"; status=$?; done
 exit $status"""
-"""systemd-nspawn ends with 133 where its guest wants to boot again and it must not make a unit of its own."""
+"""systemd-nspawn ends with 133 if its guest wants to reboot and systemd-nspawn must not create a unit."""
 
 _HARDWARE = """[Unit]
 Description=Show the hardware of this guest
@@ -72,11 +71,11 @@ ExecStart=
 ExecStart=/usr/bin/dockerd -H fd:// --bridge=none --iptables=false --ip-forward=false
 StartLimitBurst=0
 """
-"""A Docker that can do without the kernel's networks."""
+"""A Docker that does without the kernel's networks."""
 
 
 def missing() -> str:
-    """Return what this machine lacks to have guests, or an empty string."""
+    """Return the missing requirement of guests on this machine; empty if there is none."""
     if os.geteuid() != 0:
         return "guests need root"
     absent = [
@@ -88,7 +87,7 @@ def missing() -> str:
 
 
 def folder() -> Path:
-    """The folder for the disks of running guests."""
+    """Return the folder for the disks of running guests."""
     path = Path("/var/tmp/muster/guests")  # noqa: S108 - a disk, not memory, and only root writes there
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
@@ -96,9 +95,9 @@ def folder() -> Path:
 
 @dataclass
 class Guest:
-    """A running machine. `port`: where its SSH server listens on loopback.
+    """A running machine. Its SSH server listens on `port` of loopback.
 
-    `product` is what the firmware calls the machine, `gpus` the PCI device numbers of what is on its bus.
+    `product` is the name in its firmware, `gpus` are the PCI device ids of its GPUs.
     """
 
     name: str
@@ -112,27 +111,27 @@ class Guest:
 
     @property
     def disk(self) -> Path:
-        """Its root file system, mounted until the guest is destroyed."""
+        """The root file system of the guest, mounted until the guest is destroyed."""
         return folder() / self.name
 
     @property
     def changes(self) -> Path:
-        """The part of its disk that is its own, above the root file system that it shares with others."""
+        """The guest's own layer of its disk, above the shared root file system."""
         return folder() / f"{self.name}.changes"
 
     @property
     def key_file(self) -> Path:
-        """The private key that opens it."""
+        """The private key for the guest's SSH server."""
         return folder() / f"{self.name}.key"
 
     @property
     def known_hosts(self) -> Path:
-        """The key of the guest itself, as ssh wants to know it."""
+        """The host key of the guest as a file for known_hosts."""
         return folder() / f"{self.name}.known_hosts"
 
     @property
     def leader(self) -> int:
-        """Its init; another one after each boot, 0 while there is none."""
+        """The process id of the guest's init. It changes at each boot, and is 0 while there is none."""
         return child_of(child_of(self.monitor))
 
     def start(self) -> None:
@@ -152,7 +151,7 @@ class Guest:
         self.wait_until_up()
 
     def wait_until_up(self, after: str = "") -> None:
-        """Wait for a boot to end, for another one than `after` where that is given. Raises Unusable."""
+        """Wait until the guest has booted; with `after`, until its boot id differs from that one. Raises Unusable."""
         deadline = time.monotonic() + BOOT_SECONDS
         while not (self._up() and self.boot_id() != after):
             if not is_alive(self.monitor) or time.monotonic() > deadline:
@@ -165,7 +164,7 @@ class Guest:
         return state in {"running", "degraded"}
 
     def boot_id(self) -> str:
-        """What tells one boot from another; empty while there is none."""
+        """Return the id of the present boot; empty while there is none."""
         return self.run("cat", "/proc/sys/kernel/random/boot_id").stdout.strip()
 
     def run(self, *arguments: str, check: bool = False) -> subprocess.CompletedProcess[str]:
@@ -179,16 +178,16 @@ class Guest:
         )
 
     def restart(self) -> None:
-        """Pull the plug and boot again: what was not on the disk is gone."""
+        """Cut the power and boot again: data that is not on the disk is lost."""
         self.kill()
         self.start()
 
     def drop_connections(self) -> None:
-        """Let its SSH server die with all connections; what they started goes on."""
+        """Kill the SSH server with all its connections. Processes started over them continue."""
         self.run("sh", "-c", "grep -lx sshd /proc/[0-9]*/comm | cut -d/ -f3 | xargs kill -KILL", check=True)
 
     def kill(self) -> None:
-        """Pull the plug."""
+        """Cut the power."""
         nspawn = child_of(self.monitor)
         leader = child_of(nspawn)
         for process in (self.monitor, nspawn, leader):
@@ -201,7 +200,7 @@ class Guest:
             time.sleep(0.1)
 
     def destroy(self) -> None:
-        """Stop the guest and remove all that it had."""
+        """Stop the guest and remove its files."""
         if is_alive(self.monitor):
             self.kill()
         if self.disk.is_mount():
@@ -213,14 +212,14 @@ class Guest:
         (folder() / f".#{self.name}.lck").unlink(missing_ok=True)
 
     def save(self) -> None:
-        """Write down what another process must know to find or remove it."""
+        """Write the data by which another process can find or remove the guest."""
         record = {key: value for key, value in vars(self).items() if not key.startswith("_")}
         unfinished = folder() / f"{self.name}.json.new"
         unfinished.write_text(json.dumps(record))
         unfinished.rename(unfinished.with_suffix(""))
 
     def inventory(self) -> str:
-        """An inventory with this guest."""
+        """Return an inventory with this guest."""
         variables = {
             "ansible_host": "127.0.0.1",
             "ansible_port": self.port,
@@ -236,7 +235,7 @@ class Guest:
 
 
 def child_of(pid: int) -> int:
-    """The first child of a process, 0 where there is none."""
+    """Return the first child of a process; 0 if there is none."""
     try:
         found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except (FileNotFoundError, ProcessLookupError):
@@ -245,7 +244,7 @@ def child_of(pid: int) -> int:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
+    """Return whether a process exists and is no zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -254,7 +253,7 @@ def is_alive(pid: int) -> bool:
 
 
 def _give_disk(guest: Guest, origin: Path) -> None:
-    """Lay a disk of its own over a root file system; `volatile` is for disks that are never mounted again."""
+    """Mount a disk over a root file system. `volatile` is for disks that are never mounted again."""
     upper, work = guest.changes / "upper", guest.changes / "work"
     for directory in (guest.disk, upper, work):
         directory.mkdir(parents=True)
@@ -270,9 +269,9 @@ def give_hardware(
     addresses: tuple[str, ...] = (),
     switches: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Let the guest of a disk see these GPUs on its PCI bus, and a product name in its firmware.
+    """Show these GPUs on the PCI bus, and a product name in the firmware, to the guest with this disk.
 
-    `switches` has the device number of each NVSwitch by its address.
+    `switches` maps the addresses of NVSwitches to their PCI device ids.
     """
     places = addresses or tuple(f"0000:{number + 6:02x}:00.0" for number in range(len(gpus)))
     devices = [(place, device, "0x030200") for place, device in zip(places, gpus, strict=True)]
@@ -290,7 +289,7 @@ def give_hardware(
 
 
 def _give_site(guest: Guest) -> None:
-    """Name the repository of drivers and Docker, and leave a configuration of Docker that must survive."""
+    """Add the repository of drivers and Docker, and a configuration of Docker that roles must preserve."""
     write_file(guest.disk / "etc/apt/sources.list", "deb [trusted=yes] file:/srv/packages/driver ./\n")
     write_file(guest.disk / "etc/systemd/system/docker.service.d/guest.conf", _DOCKER)
     write_file(guest.disk / "etc/docker/daemon.json", '{"storage-driver": "vfs", "labels": ["site=here"]}')
@@ -319,30 +318,30 @@ def add_unit(disk: Path, name: str, text: str, target: str) -> None:
 
 
 def write_file(file: Path, text: str, mode: int = 0o644) -> None:
-    """Write a file, and the folders above it."""
+    """Write a file, and create the folders above it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     file.chmod(mode)
 
 
 def load(name: str) -> Guest:
-    """Return a guest that was made before, perhaps by another process."""
+    """Return an existing guest, perhaps made by another process."""
     record = json.loads((folder() / f"{name}.json").read_text())
     return Guest(**(record | {"gpus": tuple(record["gpus"])}))
 
 
 def sweep(owner: int | None = None) -> None:
-    """Remove the guests of an owner, or all whose owner is gone."""
+    """Remove the guests of an owner, or those of all owners that have ended."""
     with locked(folder() / "sweep.lock"):
         for record in folder().glob("*.json"):
-            with suppress(FileNotFoundError):  # another process removes its own
+            with suppress(FileNotFoundError):  # another process removes it at the same time
                 guest = load(record.stem)
                 if guest.owner == owner or (owner is None and not is_alive(guest.owner)):
                     guest.destroy()
 
 
 def create(suite: str, guest: Guest) -> Guest:
-    """Give a guest its disk with an Ubuntu release and boot it. Raises Unusable."""
+    """Make the disk of a guest with an Ubuntu release, and boot it. Raises Unusable."""
     problem = missing()
     if problem:
         raise Unusable(problem)
@@ -358,7 +357,7 @@ def create(suite: str, guest: Guest) -> Guest:
 
 
 def main(arguments: list[str]) -> None:
-    """The command line, for playbooks that make and remove guests."""
+    """Run the command line, which playbooks call to create and destroy guests."""
     parser = argparse.ArgumentParser(prog="guests")
     commands = parser.add_subparsers(dest="command", required=True)
     making = commands.add_parser("create")

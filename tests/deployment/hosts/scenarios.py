@@ -1,4 +1,4 @@
-"""The hosts that the roles are tried on: what each is, and what its site asks for."""
+"""The hosts on which the roles are tested, with the variables of their sites."""
 
 import hashlib
 from dataclasses import dataclass
@@ -12,22 +12,22 @@ TOOLKIT = {
 
 
 def key(packages: Path) -> dict[str, str]:
-    """The variable that says which key signs the toolkit's packages in a folder of repositories."""
+    """Return the variable with the digest of the key that signs the toolkit's packages in a folder of repositories."""
     content = (packages / "toolkit" / "gpgkey").read_bytes()
     return {"container_toolkit_key_sha256": hashlib.sha256(content).hexdigest()}
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A host: the Ubuntu release it runs, its GPUs by PCI device number, and the variables of the roles."""
+    """A host: its Ubuntu release, its GPUs by PCI device id, and the variables of the roles."""
 
     suite: str
     gpus: tuple[str, ...]
     variables: dict[str, Any]
     product: str = ""
-    """What the firmware calls it."""
+    """The product name in the firmware."""
     ansible: str = ""
-    """The release of ansible-core that manages it; empty for the one of this environment."""
+    """The release of ansible-core that manages the host; empty for the release of this environment."""
 
 
 SCENARIOS = {

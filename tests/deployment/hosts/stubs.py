@@ -1,8 +1,8 @@
-"""Packages that behave, where roles look, like those that need NVIDIA's hardware or repositories; and their repository.
+"""Doubles of packages that need NVIDIA's hardware or repositories, and a repository of them.
 
-A driver package holds a module that the real `modinfo` reads, and a `nvidia-smi` that finds the GPUs of the PCI bus, is
-of one version with the module that was loaded first since the boot or says that it is not, and finds no Volta with open
-modules. A toolkit package holds a `nvidia-ctk` that writes what the real one writes.
+A driver package has a module that the real `modinfo` reads, and a `nvidia-smi` that shows the GPUs on the PCI bus. This
+`nvidia-smi` fails if its version differs from that of the first module loaded since the boot, and shows no Volta with
+open modules. A toolkit package has a `nvidia-ctk` that writes the same files as the real one.
 """
 
 import atexit
@@ -19,12 +19,12 @@ from pathlib import Path
 
 DRIVERS = {"450": "450.248.02", "550": "550.163.01", "580": "580.95.05"}
 PADDING_BYTES = 16 << 20
-"""What a driver package takes on the disk, so that a disk can be too small for it."""
+"""Size of a driver package on the disk, so that a disk can be too small for it."""
 
 GATE = "/srv/gate"
 WAIT_AT_THE_GATE = f"""[ ! -e {GATE} ] || touch {GATE}.reached
 while [ -e {GATE} ]; do sleep 0.1; done"""
-"""Where a test can hold dpkg in the middle of its work."""
+"""A shell fragment at which a test can stop dpkg in the middle of its work."""
 
 NVIDIA_SMI = """#!/bin/sh
 # Answers as nvidia-smi does; the module counts as loaded from its first use after the boot on.
@@ -222,7 +222,7 @@ WantedBy=multi-user.target
 
 
 def module(version: str, license_: str) -> bytes:
-    """A kernel module with nothing in it but what modinfo reads: an ELF file with a section .modinfo."""
+    """Return a kernel module with only the data that modinfo reads: an ELF file with a section .modinfo."""
     fields = {"license": license_, "version": version, "name": "nvidia"}
     information = b"".join(f"{key}={value}\0".encode() for key, value in fields.items())
     names = b"\0.modinfo\0.shstrtab\0"
@@ -239,7 +239,7 @@ def module(version: str, license_: str) -> bytes:
 
 @dataclass
 class Package:
-    """A package to build: files by path, programs among them by their mode."""
+    """A package to build: files by path. A file with an executable mode is a program."""
 
     name: str
     version: str
@@ -248,7 +248,7 @@ class Package:
     postinst: str = ""
     postrm: str = ""
     units: str = ""
-    """Units in it that start with the package and with the host, and go with it."""
+    """Units of the package. They start with the package and with the host, and stop at its removal."""
 
     def build(self, target: Path) -> None:
         """Write the package into a folder."""
@@ -274,7 +274,7 @@ class Package:
             subprocess.run(build, check=True, capture_output=True)
 
     def _scripts(self) -> dict[str, str]:
-        """What dpkg calls; for units, what the helpers of Debian make of them."""
+        """Return the maintainer scripts. For units, they do what Debian's helpers do."""
         started = f"systemctl daemon-reload; systemctl enable --quiet --now {self.units}"
         stopped = f'[ "$1" != remove ] || systemctl disable --quiet --now {self.units}'
         found = {
@@ -294,7 +294,7 @@ class Package:
 
 
 def drivers() -> list[Package]:
-    """The packages of all drivers that scenarios install."""
+    """Return the packages of all drivers that scenarios install."""
     kernel = os.uname().release
     depmod = f"depmod {kernel} 2>/dev/null"
     packages = [
@@ -352,7 +352,9 @@ def drivers() -> list[Package]:
 
 
 def toolkits() -> list[Package]:
-    """The four packages of the container toolkit, in three versions; the newest is not the one that is asked for."""
+    """Return the four packages of the container toolkit in three versions. The requested
+    version is not the newest one.
+    """
     packages = []
     for version in ("1.13.5", "1.19.1", "1.20.0"):
         revision = f"{version}-1"
@@ -378,7 +380,9 @@ def toolkits() -> list[Package]:
 
 
 def repository(target: Path, archive: Path) -> None:
-    """Write apt repositories: `driver`, with the archive's packages too, and `toolkit`, signed by `toolkit/gpgkey`."""
+    """Write apt repositories: `driver`, which also has the archive's packages, and `toolkit`, signed by
+    `toolkit/gpgkey`.
+    """
     driver, toolkit = target / "driver", target / "toolkit" / "deb" / "amd64"
     for place, packages in ((driver, drivers()), (toolkit, toolkits())):
         place.mkdir(parents=True)
@@ -392,7 +396,7 @@ def repository(target: Path, archive: Path) -> None:
 
 
 def index(place: Path) -> None:
-    """Write the index of the packages in a folder, as apt reads it."""
+    """Write the index of the packages in a folder for apt."""
     entries = []
     for file in sorted(place.glob("*.deb")):
         control = subprocess.run(
@@ -420,7 +424,7 @@ def _sign(place: Path, key: Path) -> None:
 
 @cache
 def _signer() -> str:
-    """Return the home of a key of this process: all repositories of a site are signed by one, as NVIDIA's are."""
+    """Return the home of this process's key. Like NVIDIA, one key signs all repositories of a site."""
     home = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     _gpg(home, "--quick-generate-key", "tests <tests@example.com>", "rsa2048", "sign", "never")

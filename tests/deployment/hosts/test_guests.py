@@ -1,4 +1,4 @@
-"""The guests themselves: what a killed test leaves on this machine goes with the next one."""
+"""The guests themselves: the next test removes the remains of a killed test on this machine."""
 
 import os
 import subprocess

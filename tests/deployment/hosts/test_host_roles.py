@@ -1,4 +1,4 @@
-"""The roles of the hosts on guests: prediction, refusals, and what goes wrong in the middle."""
+"""The roles of hosts on guests: check mode, refusals, and failures in the middle of a run."""
 
 from typing import Any
 

@@ -65,14 +65,15 @@ def test_a_bare_host_becomes_the_host_of_its_site(
     assert predicted == done, (
         "the check tells what the first run will change, and the second run changes nothing"
     )
-    until(lambda: surroundings(guest) == before, seconds=30)  # less than ssh keeps a connection open
+    until(lambda: surroundings(guest) == before, seconds=30)  # shorter than ssh keeps a connection open
     assert list(guests.folder().glob(f"*{guest}*")) == []
 
 
 def surroundings(guest: str) -> dict[str, set[str]]:
-    """What a guest could leave on this machine: mounts, interfaces, and processes that bear its name.
+    """Return the things that a guest could leave on this machine: mounts, interfaces, and processes that contain its
+    name.
 
-    Other tests may have guests and make root file systems at the same time; their disks are mounted below two folders.
+    Other tests may run guests and make root file systems at the same time, with mounts below two folders.
     """
     mounts = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
     others = {

@@ -1,4 +1,6 @@
-"""The NFS client comes from the archive of the host's system, and goes where the host did not have it."""
+"""The role installs the NFS client from the archive of the host's system, and removes it
+unless the host had it before.
+"""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Guests that `muster install` works on over SSH, as on a real site: from bare to installed and back, with faults."""
+"""`muster install` over SSH on guests, as on a real site: from bare hosts to installed ones and back, with faults."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from tests.deployment.test_run import journal, until
 
 pytestmark = pytest.mark.installer
 INSTALL = ("install", "--until", "docker")
-"""The stages before there is a cluster."""
+"""The stages before a cluster exists."""
 
 
 def describe(site: SiteUnderTest, *hosts: Host, **more: object) -> None:
@@ -52,21 +52,21 @@ def _host(host: Host) -> dict[str, object]:
 
 
 def changed(site: SiteUnderTest) -> dict[str, int]:
-    """How many changes each stage of the last run made."""
+    """Return the number of changes of each stage in the last run."""
     entries = [json.loads(line) for line in journal(site).read_text().splitlines()]
     last = [each["run"] for each in entries][-1]
     return {each["stage"]: each["changed"] for each in entries if each["run"] == last and "changed" in each}
 
 
 def planned(site: SiteUnderTest) -> dict[str, str]:
-    """What the next run would do with each stage."""
+    """Return the decision of the next run on each stage."""
     plan = site.muster("plan", "--json")
     assert plan.returncode == 0, plan.stderr
     return {each["stage"]: each["decision"] for each in json.loads(plan.stdout)["stages"]}
 
 
 def hold(host: Host) -> None:
-    """Let the guest's dpkg stop in the middle of the driver's packages."""
+    """Stop the guest's dpkg in the middle of the driver's packages."""
     (host.guest.disk / GATE.lstrip("/")).touch()
 
 

@@ -1,4 +1,4 @@
-"""What the roles brought to a host goes again without a trace, and nothing else goes with it."""
+"""The removal of roles removes all that they brought to a host, and nothing else."""
 
 import json
 
@@ -10,7 +10,8 @@ from tests.deployment.hosts.guests import Guest
 pytestmark = pytest.mark.installer
 ROLES = ("driver", "container_toolkit", "docker")
 
-# What dpkg itself and depmod write, and groups of packages, which Debian lets stay for files that may bear them.
+# Without files that dpkg and depmod write. Also without groups of packages, which Debian keeps for files that
+# may belong to them.
 FILES = """find /etc /usr /opt /srv /root /boot /lib/modules /var/lib -xdev -type f \
   -not -path '/var/lib/dpkg/*' -not -path '/var/lib/apt/*' -not -path '/var/lib/systemd/*' \
   -not -path '/var/lib/docker/*' -not -path '/var/lib/containerd/*' -not -path '*/modules.*' \
@@ -19,7 +20,7 @@ FILES = """find /etc /usr /opt /srv /root /boot /lib/modules /var/lib -xdev -typ
 
 
 def state(guest: Guest) -> dict[str, list[str]]:
-    """The host as the roles could have changed it."""
+    """Return the parts of the host's state that the roles can change."""
     commands = {
         "packages": "dpkg --get-selections",
         "kept by hand": "apt-mark showmanual",
@@ -34,7 +35,7 @@ def state(guest: Guest) -> dict[str, list[str]]:
 
 
 def changes(before: dict[str, list[str]], after: dict[str, list[str]]) -> dict[str, set[str]]:
-    """The lines of two states that are in one alone."""
+    """Return the lines of two states that are only in one of them."""
     differ = {name: set(before[name]) ^ set(after[name]) for name in before}
     return {name: lines for name, lines in differ.items() if lines}
 

@@ -1,4 +1,4 @@
-"""What an A800 holds before anybody has set it up: nodes, ports, aggregates, licences."""
+"""The records of an A800 before its setup: nodes, ports, aggregates, licences."""
 
 import uuid
 from typing import Any
@@ -20,7 +20,7 @@ SECURITY = ("security/accounts", "security/roles")
 
 
 def identity(name: str) -> Record:
-    """What names a record of this name."""
+    """Return the identifying fields of a record with this name."""
     return {"name": name, "uuid": str(uuid.uuid5(uuid.NAMESPACE_DNS, name))}
 
 

@@ -1,4 +1,4 @@
-"""Bodies and queries of requests as ONTAP reads them, and its way to refuse one."""
+"""Parses bodies and queries of requests, and refuses requests, as ONTAP does."""
 
 import fnmatch
 import itertools
@@ -17,7 +17,7 @@ class Refused(Exception):
 
 
 def nested(body: Any) -> Any:
-    """Return a body with `a.b: 1` written as `a: {b: 1}`, as ONTAP takes both."""
+    """Return a body with `a.b: 1` written as `a: {b: 1}`. ONTAP accepts both forms."""
     if isinstance(body, list):
         return [nested(item) for item in body]
     if not isinstance(body, dict):
@@ -33,7 +33,7 @@ def nested(body: Any) -> Any:
 
 
 def values(record: Any, path: str) -> list[Any]:
-    """Return what is at a dotted path; a list on the way stands for all its members."""
+    """Return the values at a dotted path. A list on the path stands for all its members."""
     found = [record]
     for part in path.split("."):
         members = itertools.chain.from_iterable(item if isinstance(item, list) else [item] for item in found)
@@ -42,7 +42,7 @@ def values(record: Any, path: str) -> list[Any]:
 
 
 def matches(record: Record, path: str, pattern: str) -> bool:
-    """Whether a record fits one part of a query: `a|b`, `a,b` and `*` as ONTAP reads them."""
+    """Return whether a record matches one part of a query, with ONTAP's `a|b`, `a,b` and `*`."""
     wanted = [choice.strip() for choice in pattern.replace(",", "|").split("|")]
     present = [
         str(value).lower() if isinstance(value, bool) else str(value) for value in values(record, path)
@@ -51,7 +51,7 @@ def matches(record: Record, path: str, pattern: str) -> bool:
 
 
 def merge(record: Record, change: Record) -> None:
-    """Write a change into a record, dictionaries member by member."""
+    """Merge a change into a record. Dictionaries are merged member by member."""
     for key, value in change.items():
         if isinstance(value, dict) and isinstance(record.get(key), dict):
             merge(record[key], value)

@@ -1,4 +1,4 @@
-"""What a cluster adds to a record that somebody makes, and what it refuses to make."""
+"""The fields that a cluster adds to a new record, and the records that it refuses to create."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -9,13 +9,13 @@ from tests.deployment.ontap.bodies import Record, Refused, merge
 
 
 class Cluster(volumes.Cluster, Protocol):
-    """Where the other records are."""
+    """The store of the other records."""
 
     def port(self, node: str, name: str) -> Record: ...
 
 
 def assign_aggregates(store: Cluster, record: Record) -> None:
-    """Turn the names of aggregates into references."""
+    """Replace the names of aggregates by references."""
     wanted = record.get("aggregates", [])
     record["aggregates"] = [
         {
@@ -43,7 +43,7 @@ SERVICES = {
     "default-data-files": ("data_core", "data_nfs", "data_cifs", "data_fpolicy_client", "data_flexcache"),
     "default-management": ("management_ssh", "management_https", "data_core"),
 }
-"""What interfaces with a policy that ONTAP brings serve; Trident looks for `data_nfs`."""
+"""The services of interfaces with one of ONTAP's own policies. Trident looks for `data_nfs`."""
 
 
 def _interface(store: Cluster, record: Record) -> None:

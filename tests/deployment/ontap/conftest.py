@@ -50,13 +50,13 @@ def _ansible() -> None:
 
 @pytest.fixture(scope="session")
 def authority() -> Authority:
-    """The authority that signs the clusters' certificates."""
+    """Return the authority that signs the clusters' certificates."""
     return Authority()
 
 
 @pytest.fixture
 def cluster(authority: Authority) -> Iterator[Double]:
-    """An ONTAP cluster that listens."""
+    """Yield an ONTAP cluster that listens."""
     double = Double(authority)
     double.start()
     yield double
@@ -67,7 +67,7 @@ Run = Callable[..., Result]
 
 
 def runner(cluster: Double, folder: Path) -> Run:
-    """Return what runs the role, or one of its parts, against a cluster; keywords change the site."""
+    """Return the function that runs the role, or one of its parts, against a cluster. Its keywords change the site."""
     authority = folder / "authority.pem"
     authority.write_bytes(cluster.authority.pem)
     inventory = folder / "inventory.yml"
@@ -102,7 +102,7 @@ def runner(cluster: Double, folder: Path) -> Run:
 
 @pytest.fixture
 def run(cluster: Double, tmp_path: Path) -> Run:
-    """Run the role against the cluster of this test."""
+    """Return the function that runs the role against the cluster of this test."""
     return runner(cluster, tmp_path)
 
 
@@ -118,6 +118,6 @@ def _prepared_store(authority: Authority, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def prepared(cluster: Double, _prepared_store: Store) -> Double:
-    """A cluster on which the role has run once."""
+    """Return a cluster on which the role has run once."""
     cluster.store = copy.deepcopy(_prepared_store)
     return cluster

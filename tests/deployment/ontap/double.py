@@ -1,8 +1,7 @@
-"""An ONTAP cluster's REST interface on loopback: TLS, accounts, records that remember, jobs, faults.
+"""A double of an ONTAP cluster's REST interface on loopback: TLS, accounts, stored records, jobs, faults.
 
-It checks what it is given as a cluster does (unknown ports, aggregates and SVMs are refused, a name is taken
-once), so a role that sends nonsense fails here too. What the collections look like is in `records`; here is only
-how they are asked for.
+Like a cluster, it refuses unknown ports, aggregates and SVMs, and names that exist already. So invalid requests of a
+role fail here too. `records` has the collections, and this module the interface to them.
 """
 
 import json
@@ -30,7 +29,7 @@ RESERVED = {
 
 @dataclass
 class Request:
-    """One request as it arrived."""
+    """One received request."""
 
     method: str
     path: str
@@ -39,13 +38,13 @@ class Request:
 
     @property
     def changes(self) -> bool:
-        """Whether it was meant to change the cluster."""
+        """Whether the request would change the cluster."""
         return self.method in {"POST", "PATCH", "DELETE"}
 
 
 @dataclass
 class JobFault:
-    """The next job of this kind fails, after it did half of its work."""
+    """The next job of this kind fails after half of its work."""
 
     method: str
     path: str
@@ -55,7 +54,7 @@ class JobFault:
 
 @dataclass
 class Double:
-    """A running cluster; `requests` is what was asked of it, `store` what it holds."""
+    """A running cluster. `requests` has all received requests, `store` the records."""
 
     authority: Authority
     username: str = "admin"
@@ -64,16 +63,16 @@ class Double:
     store: Store = field(default_factory=Store)
     requests: list[Request] = field(default_factory=list)
     refused: set[tuple[str, str]] = field(default_factory=set)
-    """Method and endpoint of requests that nobody who asked had the right to."""
+    """Method and endpoint of the requests that were refused for a missing right."""
     job_fault: JobFault | None = None
     jobs: dict[str, Record] = field(default_factory=dict)
     port: int = 0
     _servers: list[ThreadingHTTPServer] = field(default_factory=list)
 
     def start(self) -> None:
-        """Listen at its port of loopback, or a free one, in the network that the calling thread is in.
+        """Listen at its port of loopback, or a free one, in the network namespace of the calling thread.
 
-        Called once more in another network it listens there too.
+        A second call in another network namespace also listens there.
         """
         double = self
 
@@ -101,7 +100,7 @@ class Double:
         self._servers.clear()
 
     def changes(self) -> list[Request]:
-        """Return the requests that were meant to change something."""
+        """Return the requests that would change the cluster."""
         return [request for request in self.requests if request.changes]
 
     def answer(self, request: Request) -> tuple[int, Any]:
@@ -180,7 +179,7 @@ class Double:
 
 
 def _shown(record: Record) -> Record:
-    """A record as it is given out: ONTAP takes passwords and never returns them."""
+    """Return a record without passwords, as ONTAP returns it."""
     return {key: value for key, value in record.items() if key != "password"}
 
 
@@ -190,7 +189,7 @@ class _Handler(BaseHTTPRequestHandler):
     cluster: Double
 
     def log_message(self, *_: object) -> None:
-        """Keep the tests' output clean; what was asked is in `requests`."""
+        """Print nothing, because `requests` has all requests."""
 
     def do_GET(self) -> None:
         self._serve()

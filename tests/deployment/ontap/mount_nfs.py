@@ -1,8 +1,9 @@
 """A `mount.nfs` for a kernel without an NFS client: NFS 4.0 by libnfs, shown as files by FUSE, all in user space.
 
-`python mount_nfs.py [-o OPTIONS] SERVER:/PATH DIRECTORY` returns when the directory is mounted, with 0, or with 32 and
-the reason, as mount.nfs does; what serves the mount stays until it is unmounted. Every mount is over NFS 4.0, whatever
-the options say: that is all that libnfs 4 has of NFS 4. Of the options `ro` is obeyed, the rest is for a kernel.
+`python mount_nfs.py [-o OPTIONS] SERVER:/PATH DIRECTORY` returns 0 when the directory is mounted, or 32 with the
+reason, as mount.nfs does. The process that serves the mount stays until the unmount. Every mount uses NFS 4.0, the only
+NFS 4 of libnfs 4. Of the options, only `ro` has an effect.
+
 `FUSE_LIBRARY_PATH` and `LIBNFS_LIBRARY_PATH` name the libraries.
 """
 
@@ -21,7 +22,7 @@ from typing import Any
 import mfusepy
 
 LARGEST_WRITE_BYTES = 2000
-"""libnfs 4.0 writes no more at once over NFS 4."""
+"""Maximum size of one write of libnfs 4.0 over NFS 4."""
 
 _FAILED = 32
 _READY = b"\0"
@@ -38,7 +39,7 @@ class _Status(ctypes.Structure):
 
 
 class _Entry(ctypes.Structure):
-    """The beginning of `struct nfsdirent` there."""
+    """The beginning of `struct nfsdirent` in the same header."""
 
     _fields_ = [("next", ctypes.c_void_p), ("name", ctypes.c_char_p)]
 
@@ -50,7 +51,7 @@ class _Times(ctypes.Structure):
 
 
 class Server:
-    """One export, mounted by libnfs. Every call raises OSError with what the server says."""
+    """One export, mounted by libnfs. Every call raises OSError with the server's error."""
 
     def __init__(self, address: str, path: str) -> None:
         self._library = ctypes.CDLL(os.environ["LIBNFS_LIBRARY_PATH"])
@@ -59,12 +60,12 @@ class Server:
         self._library.nfs_get_error.restype = ctypes.c_char_p
         self._context = ctypes.c_void_p(self._library.nfs_init_context())
         self.call("set_version", 4)
-        # two with one name are one client to the server, which forgets what the first has open
+        # two clients with one name are one client to the server, which forgets the open files of the first
         self._library.nfs4_set_client_name(self._context, uuid.uuid4().hex.encode())
         self.call("mount", address.encode(), path.encode())
 
     def call(self, name: str, *arguments: Any) -> int:
-        """Call a function of libnfs; return what it returns."""
+        """Call a function of libnfs, and return its result."""
         answer: int = getattr(self._library, f"nfs_{name}")(self._context, *arguments)
         if answer < 0:
             text = (self._library.nfs_get_error(self._context) or b"").decode()
@@ -72,7 +73,7 @@ class Server:
         return answer
 
     def destroy(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._library.nfs_destroy_context(self._context)
 
     def entries(self, path: str) -> Iterator[str]:
@@ -87,7 +88,7 @@ class Server:
 
 
 class File:
-    """An open file. It has a connection of its own: what libnfs does to a path closes what the same client has open."""
+    """An open file on a connection of its own: an operation of libnfs on a path closes the open files of its client."""
 
     def __init__(self, address: str, export: str, path: str, flags: int) -> None:
         self._server = Server(address, export)
@@ -95,17 +96,17 @@ class File:
         self._server.call("open2", path.encode(), flags, 0o600, ctypes.byref(self._handle))
 
     def call(self, name: str, *arguments: Any) -> int:
-        """Call a function of libnfs that takes an open file."""
+        """Call a function of libnfs with the open file."""
         return self._server.call(name, self._handle, *arguments)
 
     def close(self) -> None:
-        """Close it, and hang up."""
+        """Close the file and its connection."""
         self.call("close")
         self._server.destroy()
 
 
 class Files(mfusepy.Operations):  # type: ignore[misc] # the package has no types
-    """The files of an export, as FUSE wants them; `ready` is written to when they are mounted."""
+    """The files of an export, in the form of FUSE. A byte is written to `ready` when they are mounted."""
 
     use_ns = True
 
@@ -144,7 +145,7 @@ class Files(mfusepy.Operations):  # type: ignore[misc] # the package has no type
 
     def create(self, path: str, mode: int, fi: Any = None) -> int:
         number = self._open(path, os.O_CREAT | os.O_RDWR)
-        # libnfs creates with a verifier in the place of the times, and with a mode of its own
+        # libnfs creates a file with a verifier in the place of its times, and with another mode
         self.chmod(path, mode)
         self.utimens(path)
         return number
@@ -232,7 +233,7 @@ def _child(arguments: argparse.Namespace, ready: int, said: int) -> int:
 
 
 def main() -> int:
-    """Mount, and return as mount.nfs does."""
+    """Mount the export, and return the exit code of mount.nfs."""
     parser = argparse.ArgumentParser(prog="mount.nfs", description=__doc__)
     parser.add_argument("-o", dest="options", default="")
     parser.add_argument("export", help="SERVER:/PATH")
@@ -245,7 +246,7 @@ def main() -> int:
     failure, said = os.pipe()
     if os.fork() == 0:
         os.close(mounted)
-        # who started mount.nfs waits until nobody has its output any more
+        # the caller of mount.nfs waits until all processes have closed its output
         nowhere = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(nowhere, number)

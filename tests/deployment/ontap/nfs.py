@@ -1,8 +1,8 @@
-"""The data LIF of the stand-in: its volumes as directories, exported under their junction paths by nfs-ganesha.
+"""The data LIF of the double: its volumes as directories, exported under their junction paths by nfs-ganesha.
 
-Server and clients are Debian's, in user space: `nfs-ganesha`, the tools of `libnfs-utils`, and for `mount_nfs.py`
-libnfs and libfuse. They are those of the machine, or unpacked into a cache, which needs no installation. The server
-needs root, for it opens files by handle.
+Server and clients are Debian's programs in user space: `nfs-ganesha`, the tools of `libnfs-utils`, and for
+`mount_nfs.py` libnfs and libfuse. They are those of the machine, or are unpacked into a cache without installation. The
+server needs root, because it opens files by handle.
 """
 
 import contextlib
@@ -30,7 +30,9 @@ PACKAGES = (
 )  # fmt: skip
 _LIBNFS, _LIBFUSE = "libnfs.so.13", "libfuse3.so.3"
 LARGEST_FILE_BYTES = 2000
-"""libnfs 4.0 writes no more at once over NFS 4, and its tools write at once."""
+"""Maximum size of a file: libnfs 4.0 writes at most this much at once over NFS 4, and its
+tools write a file at once.
+"""
 
 _SECONDS = 60
 _SERVER = "storage"
@@ -65,7 +67,7 @@ _EXPORT = """EXPORT {{
 
 @dataclass(frozen=True)
 class Programs:
-    """Where server, tools and libraries lie."""
+    """The paths of server, tools and libraries."""
 
     root: Path
 
@@ -78,18 +80,18 @@ class Programs:
         return {**os.environ, "LD_LIBRARY_PATH": f"{library / 'ganesha'}:{library / 'x86_64-linux-gnu'}"}
 
     def library(self, name: str) -> Path:
-        """Return the path of a shared library, which may not be there."""
+        """Return the path of a shared library, which may not exist."""
         folders = [self.root / below / "x86_64-linux-gnu" for below in ("usr/lib", "lib")]
         return next((folder / name for folder in folders if (folder / name).exists()), folders[0] / name)
 
     @property
     def client_environment(self) -> dict[str, str]:
-        """Where `mount_nfs.py` finds its libraries."""
+        """Return the variables by which `mount_nfs.py` finds its libraries."""
         libraries = {"LIBNFS_LIBRARY_PATH": _LIBNFS, "FUSE_LIBRARY_PATH": _LIBFUSE}
         return {variable: str(self.library(name)) for variable, name in libraries.items()}
 
     def complete(self) -> bool:
-        """Whether everything is there."""
+        """Return whether all programs and libraries exist."""
         commands = (self.command(name) for name in ("ganesha.nfsd", "nfs-cp"))
         return all(Path(path).exists() for path in (*commands, *self.client_environment.values()))
 
@@ -99,7 +101,7 @@ class Programs:
 
 
 def programs() -> Programs:
-    """Return server and tools; skips the test where they can neither be run nor fetched."""
+    """Return server and tools. Skips the test if they can neither be found nor fetched."""
     if os.geteuid() != 0:
         pytest.skip("an NFS server and network namespaces need root")
     if (installed := Programs(Path("/"))).complete():
@@ -132,7 +134,7 @@ def _fetch(target: Path) -> None:
 
 @dataclass
 class Network:
-    """A network of its own: the storage system with its data LIF, and nodes."""
+    """A network of the storage system, with its data LIF, and of nodes."""
 
     programs: Programs
     prefix: str
@@ -140,7 +142,7 @@ class Network:
     nodes: dict[str, str]
 
     def inside(self, name: str, *command: str, **options: Any) -> "subprocess.CompletedProcess[bytes]":
-        """Run a command at the storage system, or on a node."""
+        """Run a command on the storage system or on a node."""
         return subprocess.run(
             ["ip", "netns", "exec", f"{self.prefix}{name}", *command],
             env=self.programs.environment,
@@ -151,7 +153,7 @@ class Network:
         )
 
     def write(self, node: str, path: str, content: bytes, folder: Path) -> str:
-        """Write a file over NFS on a node; return why not, or nothing."""
+        """Write a file over NFS on a node; return the error, or an empty string."""
         assert len(content) <= LARGEST_FILE_BYTES
         source = folder / "content"
         source.write_bytes(content)
@@ -160,14 +162,14 @@ class Network:
         return "" if done.returncode == 0 and b"copied" in done.stdout else done.stderr.decode()
 
     def read(self, node: str, path: str) -> tuple[bytes, str]:
-        """Read a file over NFS on a node; return its content and why not."""
+        """Read a file over NFS on a node; return its content and the error."""
         done = self.inside(node, self.programs.command("nfs-cat"), f"nfs://{self.lif}{path}?version=4")
         return done.stdout, done.stderr.decode()
 
 
 @contextmanager
 def joined(lif: str, namespace: str, bridge: str) -> Iterator[Network]:
-    """Make the storage system's namespace, with a link to a bridge of another one, which `ip netns` may not know."""
+    """Make the storage system's namespace, connected to a bridge in another namespace that `ip netns` need not know."""
     network = Network(programs(), f"mt{os.getpid()}-", lif, {})
     server = f"{network.prefix}{_SERVER}"
     try:
@@ -230,7 +232,7 @@ def _ip(*arguments: str) -> None:
 
 
 class Exports:
-    """The volumes' bytes below a folder, and the server that exports those at a junction."""
+    """The data of volumes below a folder, and the server that exports volumes with a junction."""
 
     def __init__(self, network: Network, folder: Path) -> None:
         self._network = network
@@ -254,15 +256,15 @@ class Exports:
         return self._folder / volume / (f"snapshot-{snapshot}" if snapshot else "content")
 
     def keep(self, volume: str, snapshot: str) -> None:
-        """Copy what a volume holds now."""
+        """Copy the present content of a volume into a snapshot."""
         shutil.copytree(self.content(volume), self.content(volume, snapshot))
 
     def forget(self, volume: str, snapshot: str = "") -> None:
-        """Delete a volume with its snapshots, or one of them."""
+        """Delete a volume with its snapshots, or one snapshot."""
         shutil.rmtree(self.content(volume, snapshot) if snapshot else self._folder / volume)
 
     def export(self, volumes: list[Record], policies: list[Record]) -> None:
-        """Serve each volume that is at a junction to the clients of its export policy, and nothing else."""
+        """Export exactly the volumes with a junction, to the clients in their export policies."""
         clients = {
             (policy["svm"]["name"], policy["name"]): [
                 client["match"] for rule in policy["rules"] for client in rule["clients"]

@@ -30,14 +30,16 @@ def trident() -> Path:
 
 
 def manifests() -> str:
-    """Return the Go file with the objects that Trident's operator applies; skip the test if no checkout is at hand."""
+    """Return the Go file with the objects that Trident's operator applies; skip the test
+    without a checkout of Trident.
+    """
     if absent := facts.missing("trees", ["trident"]):
         pytest.skip(f"no checkout of Trident: {', '.join(absent)}")
     return (facts.checkout("trident") / _MANIFESTS).read_text()
 
 
 def attacher() -> Path:
-    """Return external-attacher, which Trident's Deployment has beside it; skip the test if it cannot be built."""
+    """Return external-attacher, which runs in Trident's Deployment; skip the test if it cannot be built."""
     try:
         return binaries.find(Reporter(lambda _line: None), _RECIPE).paths[_ATTACHER]
     except BinariesError as error:

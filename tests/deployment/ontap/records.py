@@ -1,4 +1,4 @@
-"""The records of a cluster: found, made, changed and deleted as ONTAP does it."""
+"""Finds, creates, changes and deletes the records of a cluster as ONTAP does."""
 
 import copy
 import uuid
@@ -12,7 +12,7 @@ from tests.deployment.ontap.completion import COMPLETE, assign_aggregates
 
 
 def _owner(record: Record) -> str | None:
-    """The name of what a record belongs to: names are taken once within it."""
+    """Return the name of the owner of a record. Names are unique within their owner."""
     for key in ("svm", "owner", "node"):
         if key in record:
             return str(record[key]["name"])
@@ -28,11 +28,11 @@ class Store:
     disks: volumes.Disks | None = None
 
     def is_slow(self, collection: str) -> bool:
-        """Whether the cluster answers a change in a collection with a job."""
+        """Return whether the cluster answers changes of a collection with a job."""
         return collection in self.slow or collection.endswith("/snapshots")
 
     def collection(self, path: str) -> list[Record] | None:
-        """Return the records of a collection, or None where the path names one record."""
+        """Return the records of a collection; None if the path names one record."""
         if path in self.collections:
             return self.collections[path]
         parent, _, leaf = path.rpartition("/")
@@ -47,7 +47,7 @@ class Store:
         return None
 
     def item(self, path: str) -> Record:
-        """Return the one record that a path names by uuid, name, id or index."""
+        """Return the record that a path names by uuid, name, id or index."""
         parent, _, key = path.rpartition("/")
         collection, _, owner = parent.rpartition("/")
         if collection in SECURITY:
@@ -74,7 +74,7 @@ class Store:
         raise Refused("entry doesn't exist", status=404, code="4")
 
     def create(self, path: str, body: Record) -> Record:
-        """Make a record as the cluster would, with all that it adds of its own."""
+        """Create a record, with the fields that the cluster adds."""
         if path.endswith("/rules"):
             return self._create_rule(path, body)
         if path.startswith("security/roles/") and path.endswith("/privileges"):
@@ -98,7 +98,7 @@ class Store:
         return record
 
     def _resolve(self, record: Record) -> None:
-        """Turn the names of owners into references, and refuse those that do not exist."""
+        """Replace the names of owners by references. Refuses owners that do not exist."""
         for key in ("svm", "owner"):
             if key in record:
                 svm = self._svm(record[key])
@@ -111,14 +111,14 @@ class Store:
         return self.find("svm/svms", name, f'SVM "{name}" does not exist')
 
     def find(self, path: str, name: str, otherwise: str) -> Record:
-        """Return the record of this name, or refuse the request with this message."""
+        """Return the record with this name. Refuses the request with the message `otherwise` if there is none."""
         for record in self.collections[path]:
             if record["name"] == name:
                 return record
         raise Refused(otherwise, status=404, code="2621462")
 
     def port(self, node: str, name: str) -> Record:
-        """Return a port of a node, or refuse the request."""
+        """Return a port of a node. Refuses the request if there is none."""
         for record in self.collections["network/ethernet/ports"]:
             if record["name"] == name and record["node"]["name"] == node:
                 return record
@@ -155,7 +155,7 @@ class Store:
         return {"keys": body["keys"]}
 
     def change(self, path: str, body: Record, query: dict[str, str]) -> None:
-        """Change one record; a port that gets a broadcast domain leaves its old one."""
+        """Change one record. A port that gets a broadcast domain leaves its old one."""
         if path == "private/cli/network/port/broadcast-domain/remove-ports":
             raise Refused("ports would be left without a broadcast domain", code="1967097")
         record = self.item(path)
@@ -189,7 +189,7 @@ class Store:
         port["mtu"] = domain["mtu"]
 
     def delete(self, path: str) -> None:
-        """Delete one record; an SVM takes what belongs to it along, but never volumes."""
+        """Delete one record. An SVM is deleted with its records, but never with volumes."""
         record = self.item(path)
         parent, _, _ = path.rpartition("/")
         if parent == "svm/svms":
@@ -209,6 +209,6 @@ class Store:
             self.collections[path] = [r for r in self.collections[path] if _owner(r) != svm["name"]]
 
     def add_volume(self, name: str, svm: str) -> None:
-        """Put a volume with data into an SVM, as Trident would have done."""
+        """Add a volume with data to an SVM, as if Trident had created it."""
         record = {"name": name, "svm": {"name": svm}, "size": 1 << 30, "nas": {"path": f"/{name}"}}
         self.create(volumes.VOLUMES, record | {"aggregates": [{"name": "aggr1_a800_01"}]})

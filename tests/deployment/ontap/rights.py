@@ -1,7 +1,7 @@
-"""Who may ask the stand-in for what: its administrator for all, an account of an SVM for what its role says.
+"""The rights at the double: its administrator may send all requests, an account of an SVM those of its role.
 
-A role names endpoints without keys: `/api/storage/volumes/snapshots` stands for the snapshots of all volumes. It is
-read strictly: an endpoint counts only if the role names it, as in the role that NetApp publishes for Trident.
+A role names endpoints without keys: `/api/storage/volumes/snapshots` stands for the snapshots of all volumes. The
+double is strict: the role must name each endpoint, as the role that NetApp publishes for Trident does.
 """
 
 import base64
@@ -18,14 +18,14 @@ METHODS = {
     "read_create_modify": ("GET", "POST", "PATCH"),
     "all": ("GET", "POST", "PATCH", "DELETE"),
 }
-"""The methods of each access level of a role, as ONTAP's documentation of REST roles has them."""
+"""The methods of each access level of a role, from ONTAP's documentation of REST roles."""
 
 
 _KEY = re.compile(r"[0-9]+|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def check(store: Store, authorization: str, administrator: str, method: str, path: str) -> None:
-    """Refuse who is nobody, with 401, and what the role of an account does not say, with 403."""
+    """Refuse an unknown login with 401, and a request beyond the role of the account with 403."""
     login = _login(authorization)
     if login == administrator:
         return
@@ -46,7 +46,7 @@ def check(store: Store, authorization: str, administrator: str, method: str, pat
 
 
 def endpoint(path: str) -> str:
-    """Return the endpoint of a request as a role names it: without the keys of its records."""
+    """Return the endpoint of a request without keys of records, as roles name it."""
     return "/api/" + "/".join(part for part in path.split("/") if not _KEY.fullmatch(part))
 
 

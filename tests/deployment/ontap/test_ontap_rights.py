@@ -1,7 +1,7 @@
-"""What Trident asks when it takes a backend up is granted by the role of its account, and nothing of it too much.
+"""The role of Trident's account permits all requests by which Trident adds a backend, and no others.
 
-The requests are those that Trident 26.06 made, in their order, to take up a backend and over the life of a volume;
-`test_trident_on_ontap.py` holds them to Trident itself. The privileges are read from the role `ontap`.
+The requests are those of Trident 26.06, in order, for a new backend and for the life of a volume.
+`test_trident_on_ontap.py` compares them with Trident itself. The privileges come from the role `ontap`.
 """
 
 import base64
@@ -49,13 +49,13 @@ LIFE = frozenset(
     }.items()
     for method in methods.split()
 )
-"""What Trident 26.06 asks from a backend's begin to its end, with volumes, clones and snapshots between."""
+"""The requests of Trident 26.06 for a backend from its start to its end, with volumes, clones and snapshots."""
 
 Send = Callable[..., tuple[int, Any]]
 
 
 def privileges(without: str = "") -> list[dict[str, str]]:
-    """The privileges that the role `ontap` gives for NFS, perhaps without one path."""
+    """Return the privileges that the role `ontap` grants for NFS, without one path if it is given."""
     paths = yaml.safe_load(VARIABLES.read_text())["__ontap_trident_paths"]
     granted = [
         {"path": path, "access": access}
@@ -68,7 +68,7 @@ def privileges(without: str = "") -> list[dict[str, str]]:
 
 
 def provide(cluster: Double, granted: list[dict[str, str]]) -> str:
-    """Give the cluster an SVM with interfaces, role and account. Returns the uuid of the SVM."""
+    """Add an SVM with interfaces, role and account to the cluster. Returns the uuid of the SVM."""
     svm = cluster.store.create("svm/svms", {"name": "svm_ai"})
     owner = {"name": "svm_ai"}
     home = {"home_port": {"name": "e5a", "node": {"name": "a800-01"}}}
@@ -84,7 +84,7 @@ def provide(cluster: Double, granted: list[dict[str, str]]) -> str:
 
 @pytest.fixture
 def send(cluster: Double) -> Send:
-    """Asks the cluster as Trident's account does; returns status and body."""
+    """Return a function that sends a request from Trident's account, and returns status and body."""
     context = ssl.create_default_context(cadata=cluster.authority.pem.decode())
 
     def send(path: str, method: str = "GET", password: str = PASSWORD) -> tuple[int, Any]:
@@ -123,7 +123,8 @@ def test_with_one_right_less_a_request_is_refused(cluster: Double, send: Send, p
 
 
 def test_the_role_grants_the_rights_for_a_life_of_a_volume_and_nothing_else() -> None:
-    methods: dict[str, set[str]] = {"/api/support/ems/application-logs": {"POST"}}  # once a day
+    # Trident sends this once a day
+    methods: dict[str, set[str]] = {"/api/support/ems/application-logs": {"POST"}}
     for method, path in LIFE:
         methods.setdefault(path, set()).add(method)
     least = {

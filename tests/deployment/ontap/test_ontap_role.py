@@ -1,4 +1,4 @@
-"""The role `ontap` against a cluster on loopback: two runs, a prediction, what it refuses, what it leaves."""
+"""The role `ontap` against a cluster on loopback: two runs, check mode, refusals, and the removal."""
 
 import pytest
 

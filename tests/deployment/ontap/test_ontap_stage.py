@@ -139,7 +139,7 @@ def test_the_site_file_reaches_every_part_of_the_storage_and_teardown_keeps_the_
 
 
 def set_up(cluster: Double) -> dict[str, list[str]]:
-    """What the cluster holds, by the names of its records."""
+    """Return the names of the cluster's records, by collection."""
     held = cluster.store.collections
     return {path: sorted(str(each.get("name", each)) for each in records) for path, records in held.items()}
 

@@ -1,8 +1,8 @@
-"""From a bare A800 to bytes on two nodes: `muster install`, NetApp's real Trident in a cluster, pods, NFS.
+"""From a bare A800 to data on two nodes: `muster install`, NetApp's real Trident in a cluster, pods, NFS.
 
 Real are the API server, two kubelets with containerd, external-provisioner, external-attacher, Trident as CSI
-controller and node plugin, the NFS server and libnfs. Ours are the stand-in of ONTAP's REST interface, the operator of
-Trident (it says "Installed"), the registrar, and the `mount.nfs` of the nodes: no kernel mounted anything.
+controller and node plugin, the NFS server and libnfs. Doubles are ONTAP's REST interface, the operator of Trident (it
+reports "Installed"), the registrar, and the `mount.nfs` of the nodes: no kernel mounts NFS.
 """
 
 import asyncio
@@ -106,7 +106,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def cluster(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Double]:
-    """An A800 that nobody has set up yet: its management LIF here and on the nodes, its data LIF on their bridge."""
+    """Yield an A800 before its setup. Its management LIF is on this machine and the nodes, its data LIF on their
+    bridge.
+    """
     namespace = json.loads(plan.published(lab.state_directory).read_text())["namespace"]
     folder = tmp_path_factory.mktemp("disks")
     double = Double(Authority())
@@ -127,7 +129,7 @@ def cluster(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doub
 
 @pytest.fixture(scope="module")
 def installed(lab: Lab, cluster: Double, tmp_path_factory: pytest.TempPathFactory) -> SiteUnderTest:
-    """The site, of which everything is installed that comes before `verify`."""
+    """Return the site after the installation of all stages before `verify`."""
     folder = tmp_path_factory.mktemp("site")
     authority = folder / "authority.pem"
     authority.write_bytes(cluster.authority.pem)
@@ -174,7 +176,7 @@ def pod(name: str, node: str, volume: str, script: str) -> dict[str, Any]:
 
 
 async def run(transport: Transport, body: dict[str, Any]) -> str:
-    """Run a pod to its end, which must be a good one; return what it said."""
+    """Run a pod until it succeeds; return its output."""
     await transport.create(PODS.path("default"), body)
     path = PODS.path("default", body["metadata"]["name"])
     deadline = time.monotonic() + DEADLINE_SECONDS
@@ -187,7 +189,7 @@ async def run(transport: Transport, body: dict[str, Any]) -> str:
 
 
 def until_given_back(cluster: Double) -> None:
-    """Wait until the storage has no volume any more: its deletion begins when nobody holds the claim."""
+    """Wait until the storage has no volume. Its deletion begins when no pod uses the PersistentVolumeClaim."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while cluster.store.collections["storage/volumes"]:
         assert time.monotonic() < deadline, "the volume is still on the storage"

@@ -1,7 +1,7 @@
-"""NetApp's real Trident against the stand-in, with the account that the role `ontap` made: volumes, and bytes over NFS.
+"""NetApp's real Trident against the double, with the account of the role `ontap`: volumes, and data over NFS.
 
-Not run here: a real ONTAP, and the kernel's NFS client. The server is nfs-ganesha and the clients are libnfs' tools,
-all in user space, in network namespaces of their own; the server lets in whom Trident's export policies name.
+A real ONTAP and the kernel's NFS client are not tested. The server is nfs-ganesha and the clients are libnfs' tools,
+all in user space and in their own network namespaces. The server admits the clients in Trident's export policies.
 """
 
 import json
@@ -36,12 +36,14 @@ ONLY_WARNED_OF = {
     "/api/support/ems/application-logs",
     "/api/svm/peers",
 }
-"""What Trident asks for and goes on without: serial numbers, kinds of disks, peers, the note that it is here."""
+"""Requests of Trident that may fail: serial numbers, kinds of disks, peers, and its daily report."""
 DRIVERS = ("ontap-nas", "ontap-nas-flexgroup")
 
 
 def backend(cluster: Double, driver: str) -> dict[str, Any]:
-    """What the role `trident` writes for a backend of the site, with the login in the place of the Secret's name."""
+    """Return the backend that the role `trident` writes for the site, with the login instead
+    of the name of the Secret.
+    """
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True)  # noqa: S701 - this is YAML
     environment.filters |= {"to_json": json.dumps, "combine": lambda one, other: {**one, **other}}
     text = environment.from_string((ROLES / "trident" / "templates" / "backend.yml.j2").read_text()).render(
@@ -65,7 +67,7 @@ def _program() -> None:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Trident]:
-    """A Trident that knows the nodes."""
+    """Yield a Trident with registered nodes."""
     with trident.running(tmp_path) as started:
         for name, address in NODES.items():
             started.add_node(name, address)
@@ -74,14 +76,14 @@ def running(tmp_path: Path) -> Iterator[Trident]:
 
 @pytest.fixture
 def network() -> Iterator[nfs.Network]:
-    """The storage system's data LIF and the nodes."""
+    """Yield the network with the storage system's data LIF and the nodes."""
     with nfs.network(LIF, NODES) as made:
         yield made
 
 
 @pytest.fixture
 def served(prepared: Double, network: nfs.Network, tmp_path: Path) -> Iterator[Double]:
-    """A cluster on which the role has run, whose volumes are served at its data LIF."""
+    """Yield a cluster on which the role has run, and whose volumes are served at its data LIF."""
     folder = tmp_path / "disks"
     folder.mkdir()
     exports = nfs.Exports(network, folder)
@@ -92,17 +94,17 @@ def served(prepared: Double, network: nfs.Network, tmp_path: Path) -> Iterator[D
 
 
 def volumes(cluster: Double) -> dict[str, dict[str, Any]]:
-    """The volumes of the cluster by their names."""
+    """Return the volumes of the cluster by name."""
     return {record["name"]: record for record in cluster.store.collections["storage/volumes"]}
 
 
 def parameters(driver: str) -> dict[str, str]:
-    """Those of a storage class of muster."""
+    """Return the parameters of a storage class of muster."""
     return {"backendType": driver, "storagePools": "a800-nas:.*", "snapshots": "true"}
 
 
 async def live(cluster: Double, running: Trident, driver: str) -> None:
-    """Do with a volume all that is done with volumes, once. Raises what fails, with Trident's words."""
+    """Do each operation on a volume once. Raises the first failure with Trident's message."""
     error = running.add_backend(backend(cluster, driver))
     assert not error, error
     controller, options = running.controller, parameters(driver)
@@ -134,7 +136,7 @@ async def test_volumes_snapshots_and_clones_come_and_go(
 
 
 def granted() -> list[str]:
-    """The endpoints of the role of Trident's account, where it offers NFS."""
+    """Return the endpoints in the role of Trident's account with NFS."""
     return [privilege["path"] for privilege in privileges()]
 
 

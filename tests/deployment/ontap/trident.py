@@ -21,29 +21,29 @@ _READY_SECONDS = 60
 
 @dataclass(frozen=True)
 class Trident:
-    """A running Trident; `log` is its log, which names all requests that failed."""
+    """A running Trident. `log` is its log, which names all failed requests."""
 
     port: int
     controller: Controller
     log: Path
 
     def add_backend(self, backend: dict[str, Any]) -> str:
-        """Take up a backend; return why it failed, or nothing."""
+        """Add a backend; return the error, or an empty string."""
         return str(self._call("POST", "backend", backend).get("error", ""))
 
     def delete_backend(self, name: str) -> None:
-        """Give a backend up, which has no volumes."""
+        """Delete a backend without volumes."""
         error = self._call("DELETE", f"backend/{name}").get("error", "")
         assert not error, error
 
     def add_node(self, name: str, address: str) -> None:
-        """Register a node as its own Trident does when it starts."""
+        """Register a node, as Trident's node plugin does at its start."""
         node = {"name": name, "ips": [address], "publicationState": "clean"}
         error = self._call("PUT", f"node/{name}", node).get("error", "")
         assert not error, error
 
     def is_ready(self) -> bool:
-        """Whether it answers."""
+        """Return whether Trident answers."""
         try:
             self._call("GET", "version")
         except OSError:
@@ -61,7 +61,7 @@ class Trident:
 
 @contextmanager
 def running(folder: Path) -> Iterator[Trident]:
-    """Run Trident as a CSI controller without Kubernetes, which keeps what it knows in memory."""
+    """Run Trident as a CSI controller without Kubernetes; it keeps its state in memory."""
     (port,) = choose(1)
     trident = Trident(port, Controller(folder / "csi.sock", fs_type="nfs"), folder / "trident.log")
     key = folder / "aes-key"

@@ -1,9 +1,9 @@
 """NetApp's Trident on the real nodes of a lab: CSI controller, a node plugin on each node, Kubernetes' sidecars.
 
 A checkout of Trident has the objects that its operator installs: definitions, accounts with their rights, the
-CSIDriver, the arguments of each container. Programs replace the images. The controller and the plugins run on nodes as
-hostNetwork pods would, the sidecars beside the API server. The registrar is ours (`musterlab.storage`). `mount.nfs` is
-`mount_nfs.py`, because the kernel of this machine has no NFS client.
+CSIDriver, the arguments of each container. Programs replace the images. The controller and the plugins run on nodes
+like hostNetwork pods, and the sidecars run beside the API server. The registrar is muster's (`musterlab.storage`).
+`mount.nfs` is `mount_nfs.py`, because the kernel of this machine has no NFS client.
 """
 
 import asyncio
@@ -74,13 +74,13 @@ _VALUES: Final = {
 
 @dataclass(frozen=True)
 class Manifests:
-    """What Trident's operator applies, by the names of the constants of `cli/k8s_client/yaml_factory.go`."""
+    """The objects of Trident's operator, by the names of the constants in `cli/k8s_client/yaml_factory.go`."""
 
     constants: Mapping[str, str]
 
     @classmethod
     def read(cls) -> "Manifests":
-        """Read them from the checkout of Trident."""
+        """Read the objects from the checkout of Trident."""
         return cls(dict(re.findall(r"(?m)^const (\w+) = `([^`]*)`", programs.manifests())))
 
     def definitions(self) -> list[dict[str, Any]]:
@@ -109,16 +109,16 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 @contextlib.contextmanager
 def trident(lab: Lab, folder: Path) -> Iterator[None]:
-    """Run Trident for the length of the block; `folder` has the log of each program.
+    """Run Trident for the length of the block, after the kubelet of each node knows the driver.
 
-    Returns when the kubelet of each node knows the driver.
+    `folder` has the log of each program.
     """
     manifests = Manifests.read()
     nodes = real_nodes(lab)
     asyncio.run(_prepare_cluster(lab, manifests, folder))
     _write_certificates(lab, folder)
     check_visible(folder, _MOUNT_NFS, programs.trident())
-    # the paths of sockets are short, those of labs may not be
+    # paths of sockets must be short, and the lab's directory can have a long path
     with tempfile.TemporaryDirectory(prefix="muster-csi-") as short, contextlib.ExitStack() as stack:
         running: dict[str, subprocess.Popen[bytes]] = {}
         for name, command in _commands(lab, nodes, manifests, folder, Path(short)):
@@ -128,7 +128,7 @@ def trident(lab: Lab, folder: Path) -> Iterator[None]:
 
 
 async def _prepare_cluster(lab: Lab, manifests: Manifests, folder: Path) -> None:
-    """Apply what the operator applies, and write an access for each of the two accounts."""
+    """Apply the operator's objects, and write a kubeconfig for each of the two accounts."""
     controller = {"CLUSTER_ROLE_NAME": CONTROLLER, "ROLE_NAME": CONTROLLER}
     node = {"CLUSTER_ROLE_NAME": NODE, "ROLE_NAME": NODE}
     documents: list[tuple[Resource, dict[str, Any]]] = [
@@ -166,7 +166,7 @@ async def _token(transport: Transport, account: str) -> str:
 
 
 def _write_account(lab: Lab, folder: Path, token: str) -> None:
-    """Write what a pod of the account is given, and a kubeconfig of the same."""
+    """Write the files that a pod of the account gets, and a kubeconfig for the account."""
     folder.mkdir(mode=0o700)
     authority = lab.state_directory / "pki" / "ca.crt"
     for name, content in (("token", token), ("namespace", NAMESPACE), ("ca.crt", authority.read_text())):
@@ -185,7 +185,9 @@ def _write_account(lab: Lab, folder: Path, token: str) -> None:
 
 
 def _write_certificates(lab: Lab, folder: Path) -> None:
-    """Write the certificates by which controller and plugins know each other, and the key of what they keep."""
+    """Write the certificates by which controller and plugins authenticate each other, and the
+    key for stored secrets.
+    """
     authority = pki.Authority.load(lab.state_directory / "pki", "ca")
     authority.issue("trident-server", user="trident-csi", server=True, names=("trident-csi",))
     authority.issue("trident-client", user="trident-node")
@@ -207,7 +209,7 @@ def _certificate_flags(lab: Lab, folder: Path) -> list[str]:
 def _commands(
     lab: Lab, nodes: Mapping[str, int], manifests: Manifests, folder: Path, short: Path
 ) -> Iterator[tuple[str, list[str]]]:
-    """Give name and command of each program. `short` is an empty folder that takes what has a short path."""
+    """Yield name and command of each program. `short` is an empty folder for files that need a short path."""
     deployment, daemon_set = "csiDeployment120YAMLTemplate", "daemonSet120YAMLTemplateLinux"
     program, flags = str(programs.trident()), _certificate_flags(lab, folder)
     environment = {
@@ -277,7 +279,9 @@ def _commands(
 
 
 def _as_pod(account: Path, command: list[str], *, alone: bool) -> list[str]:
-    """Return a command that runs another with an account where a pod has it, which only it sees if it is `alone`."""
+    """Return a command that runs another with the account's files at the path in a pod; with `alone`, only it sees
+    them.
+    """
     put = f'mkdir -p {_ACCOUNT_FOLDER} {_TRACKING} && mount --bind "$0" {_ACCOUNT_FOLDER} && exec "$@"'
     own = ["/usr/bin/unshare", "--mount", "--propagation", "slave"] if alone else []
     return [*own, "/bin/sh", "-ec", put, str(account), *command]

@@ -1,6 +1,6 @@
-"""Volumes of a cluster, their snapshots and clones: what a cluster adds to them, and where their bytes are.
+"""Volumes of a cluster, their snapshots and clones: the fields that a cluster adds, and the location of their data.
 
-The snapshots of a volume are a collection of their own, named by its uuid, that comes and goes with it.
+The snapshots of a volume are a collection of their own, named by the volume's uuid. It exists as long as the volume.
 """
 
 import datetime
@@ -14,7 +14,7 @@ VOLUMES = "storage/volumes"
 
 
 class Disks(Protocol):
-    """Where the bytes of volumes are; `path` is None for a volume that is at no junction."""
+    """The data of volumes. `path` is None for a volume without a junction."""
 
     def create(self, volume: str, source: Path | None) -> None: ...
 
@@ -28,7 +28,7 @@ class Disks(Protocol):
 
 
 class Cluster(Protocol):
-    """Where the other records are, and the bytes of volumes, if they are kept."""
+    """The store of the other records, and the data of volumes if the double keeps data."""
 
     collections: dict[str, list[Record]]
     disks: Disks | None
@@ -42,10 +42,10 @@ def snapshots_path(volume: str) -> str:
 
 
 def complete(store: Cluster, record: Record) -> None:
-    """Add to a volume what a cluster adds, and refuse what it refuses.
+    """Add the fields of a cluster to a volume.
 
     Raises:
-        Refused: its aggregate, its export policy or what it is a clone of does not exist, or it has no size.
+        Refused: the aggregate, the export policy or the parent of the clone does not exist, or the volume has no size.
     """
     record["uuid"] = str(uuid.uuid4())
     parent = record.get("clone", {}).get("parent_volume")
@@ -87,7 +87,7 @@ def complete(store: Cluster, record: Record) -> None:
 
 
 def create_snapshot(store: Cluster, volume: Record, record: Record) -> Record:
-    """Keep what a volume holds now; return the snapshot."""
+    """Copy the present content of a volume; return the snapshot."""
     path = snapshots_path(volume["uuid"])
     if any(existing["name"] == record["name"] for existing in store.collections[path]):
         raise Refused(f'Snapshot copy "{record["name"]}" already exists', status=409, code="1638464")
@@ -104,7 +104,7 @@ def create_snapshot(store: Cluster, volume: Record, record: Record) -> Record:
 
 
 def created(store: Cluster, path: str, record: Record) -> None:
-    """Follow with the bytes what was created."""
+    """Create the data of a new volume, from its parent if it is a clone."""
     if path != VOLUMES or not store.disks:
         return
     source = None
@@ -119,7 +119,7 @@ def created(store: Cluster, path: str, record: Record) -> None:
 
 
 def changed(store: Cluster, path: str, record: Record) -> None:
-    """Follow with sizes and exports what was changed."""
+    """Check the policy of a changed volume, update its size, and export the volumes again."""
     if path.startswith(f"{VOLUMES}/"):
         _check_policy(store, record)
         record["space"]["size"] = record["size"]
@@ -127,7 +127,7 @@ def changed(store: Cluster, path: str, record: Record) -> None:
 
 
 def deleted(store: Cluster, collection: str, record: Record) -> None:
-    """Follow with snapshots and bytes what was deleted."""
+    """Delete the snapshots and the data of a deleted volume, or the data of a deleted snapshot."""
     if collection == VOLUMES:
         store.collections.pop(snapshots_path(record["uuid"]), None)
         if store.disks:
@@ -140,7 +140,7 @@ def deleted(store: Cluster, collection: str, record: Record) -> None:
 
 
 def export(store: Cluster) -> None:
-    """Let the NFS server serve what is at a junction now, to those whom its export policy names."""
+    """Let the NFS server export the volumes with a junction to the clients in their export policies."""
     if store.disks:
         store.disks.export(store.collections[VOLUMES], store.collections["protocols/nfs/export-policies"])
 

@@ -1,4 +1,4 @@
-"""What is on a host after the roles, asked of the host itself."""
+"""The state of a host after the roles, read on the host itself."""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""Writes down which tasks of converge.yml changed a host, or would: so that a check can be compared with the run."""
+"""Writes the tasks of converge.yml that changed a host, or would have, so that check mode can
+be compared with the run.
+"""
 
 import json
 import os
@@ -17,7 +19,7 @@ description: [One line of JSON for each task and host.]
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc]
-    """Called by Ansible."""
+    """A callback plugin of Ansible."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
