@@ -1,4 +1,4 @@
-"""What is free on each node, device by device; exact, and without the planner."""
+"""The free capacity of each node, device by device, computed exactly and without the planner."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 class NodeCapacity:
-    """One node: what each of its GPUs has free in `gpu_milli` (0 for those that nobody may use), and the rest of it.
+    """The free capacity of one node: `gpu_milli` of each GPU (0 for unusable ones), CPU, memory, pod slots and scalars.
 
-    Of GPUs that were lost without saying which, as many idle ones are nobody's.
+    The GPUs of other schedulers are taken to be the last healthy ones. A node can lose GPUs without naming them
+    (`uses_lost`).
     """
 
     def __init__(self, node: Node) -> None:
@@ -36,7 +37,9 @@ class NodeCapacity:
         self.blocked = blocked
 
     def take(self, request: Request, devices: Iterable[int], sign: int = 1) -> None:
-        """Count a pod's use; amounts below zero say that too much was given."""
+        """Subtract the use of a pod; with `sign` -1, add it again. A negative amount means that pods got more than
+        there is.
+        """
         part = part_milli(self.node, request)
         for device in devices:
             if device < len(self.free_milli) and device not in self.blocked:
@@ -49,16 +52,16 @@ class NodeCapacity:
 
     @property
     def uses_lost(self) -> bool:
-        """Whether more GPUs are used than those that the node has lost leave."""
+        """Whether more GPUs are used than the node has without its lost ones."""
         return self.used + self.node.lost_gpus > self.node.gpu_count
 
     @property
     def used(self) -> int:
-        """How many GPUs somebody has, or must not be used."""
+        """The number of GPUs that are used or unusable."""
         return sum(free < DEVICE_MILLI for free in self.free_milli)
 
     def faults(self) -> list[str]:
-        """What was given beyond what is there."""
+        """Return a line for each resource of which pods got more than the node has."""
         name = self.node.name
         lines = [
             f"GPU {device} of {name} is given {-free} thousandths too much"
@@ -77,13 +80,13 @@ class NodeCapacity:
 
 
 class ClusterCapacity:
-    """All nodes by name."""
+    """The capacity of all nodes, by name."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.by_name = {node.name: NodeCapacity(node) for node in nodes}
 
     def take(self, node: str | None, request: Request, devices: Iterable[int], sign: int = 1) -> None:
-        """Count a pod's use; a node that is not there is left alone."""
+        """Subtract the use of a pod from its node. An unknown node is ignored."""
         capacity = self.by_name.get(node or "")
         if capacity is not None:
             capacity.take(request, devices, sign)
@@ -92,7 +95,7 @@ class ClusterCapacity:
         self.take(pod.node, pod.request, pod.devices, sign)
 
     def faults(self, names: Iterable[str]) -> list[str]:
-        """What was given beyond what is there, on these nodes."""
+        """Return the faults of these nodes."""
         return [
             line
             for name in sorted(set(names))
@@ -102,7 +105,7 @@ class ClusterCapacity:
 
 
 def devices_fault(node: Node, request: Request, devices: tuple[int, ...]) -> str | None:
-    """Why these are not the devices that the request asks for, or None."""
+    """Return why these devices do not match the request; None if they match."""
     if len(devices) != device_count(request):
         return f"{len(devices)} devices for a pod that asks for {device_count(request)}"
     if len(set(devices)) != len(devices):

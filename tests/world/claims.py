@@ -1,7 +1,7 @@
-"""Claims on random small worlds: what must hold of every decision, and who may not wait once it is at rest.
+"""ResourceClaims in random small worlds: the rules for every decision, and for pending workloads once it is at rest.
 
-Nothing here is shared with the ledger of claims: who holds what is added up from the claims alone, and which devices
-would do is worked out by trying.
+Nothing is shared with the planner's ledger of claims: the holders of devices are summed up from the claims alone, and
+possible devices are found by trying.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ STEPS = 30
 
 @dataclass(frozen=True)
 class Gpu:
-    """What a brute force knows of a published GPU."""
+    """A published GPU, as the brute force sees it."""
 
     node: str
     index: int
@@ -62,7 +62,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class ClaimRequest:
-    """What a claim asks for, as a brute force reads it. `alternatives` of (count, model)."""
+    """The request of a claim, as the brute force reads it. `alternatives` are pairs of a count and a model."""
 
     alternatives: tuple[tuple[int, str], ...] = ((1, ""),)
     same_numa: bool = False
@@ -96,7 +96,7 @@ class ClaimRequest:
 
 
 class ClaimWorld:
-    """A cluster whose claims behave as Kubernetes' do, from decision to decision."""
+    """A cluster whose claims behave as those of Kubernetes do, from decision to decision."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -224,7 +224,8 @@ class ClaimWorld:
             self.snapshot = replace(self.snapshot, workloads=(*self.snapshot.workloads, made))
             return
         claim_request = self.draw_claim_request()
-        # A project has one namespace, and a pod finds its claims in its own: teams share none.
+        # A project has one namespace, and a pod uses claims of its own namespace, so projects share no
+        # claims.
         mine = {key for key, listed in self.claims.items() if listed.claim.namespace == team}
         old = sorted(key for key in mine & self.claim_requests.keys() if key not in self.of_templates())
         keys: list[tuple[str, ...]]
@@ -265,7 +266,7 @@ class ClaimWorld:
         }[kind]
 
     def allocate_for_others(self) -> None:
-        """Another scheduler gives GPUs that are free to a claim of a pod that is none of ours."""
+        """Let another scheduler allocate free GPUs to a claim of a foreign pod."""
         held = holders(self.snapshot.dynamic.claims)
         used = {(pod.node, index) for pod in self.pods() if pod.node for index in pod.devices}
         free = [gpu for gpu in self.gpus.values() if gpu.id not in held and (gpu.node, gpu.index) not in used]
@@ -301,7 +302,7 @@ class ClaimWorld:
         return [pod for workload in self.snapshot.workloads for pod in workload.pods]
 
     def read(self) -> None:
-        """Renew the claims of successors, and read the pods as the operator does: what is claimed counts once."""
+        """Renew the claims of replaced pods, and read the pods as the operator does: each claim counts once."""
         for pod in self.pods():
             base = pod.name
             if base in self.templates and pod.state is PodState.PENDING and "+" in pod.id:
@@ -347,9 +348,10 @@ class ClaimWorld:
         )
 
     def counted_users(self) -> set[tuple[str, str]]:
-        """Claims with the pods that they count with.
+        """Return pairs of a claim and a pod with which the claim counts.
 
-        Who runs first, and if nobody does, the first of each workload that waits; who leaves if all that ran do.
+        A claim counts with its first running pod. Without running pods, it counts with the first pending pod of each
+        workload, and with its first terminating pod.
         """
         running: dict[str, list[tuple[int, str]]] = defaultdict(list)
         leaving: dict[str, list[tuple[int, str]]] = defaultdict(list)
@@ -369,7 +371,7 @@ class ClaimWorld:
         return counted | {(key, min(users)[1]) for key, users in leaving.items() if key not in running}
 
     def given_up(self) -> set[str]:
-        """Claims of which all pods that run leave."""
+        """Return the claims whose running pods are all terminating."""
         users = [(key, pod) for pod in self.pods() if pod.node for key in pod.claims]
         staying = {key for key, pod in users if pod.state is not PodState.RELEASING}
         return {key for key, _ in users} - staying
@@ -378,7 +380,7 @@ class ClaimWorld:
         if not pod.claims:
             return pod
         if pod.extended_claim is not None and pod.request.is_shared:
-            return pod  # counted by what it asks for
+            return pod  # such a pod counts with its own request
         held = {
             key: claims[key].allocation
             for key in pod.claims
@@ -410,7 +412,7 @@ class ClaimWorld:
         return pod if read == pod else read
 
     def requested(self, claim_request: ClaimRequest) -> tuple[int, list[int]]:
-        """Whole GPUs, and the memory of parts in MiB."""
+        """Return the number of whole GPUs, and the memory of each fraction in MiB."""
         if claim_request.memory_gib and any(gpu.shareable for gpu in self.gpus.values()):
             return 0, [claim_request.memory_gib << 10]
         most = max(Counter(gpu.node for gpu in self.gpus.values()).values(), default=0)
@@ -471,7 +473,9 @@ class ClaimWorld:
         assert len(bound) == len(decision.bindings)
 
     def check_devices(self) -> None:
-        """No device has two owners, nor promised more memory than it has, and pods have what their claims have."""
+        """Check that no device has two owners or more allocated memory than it has, and that pods have their claims'
+        devices.
+        """
         for device_id, amounts in holders(self.snapshot.dynamic.claims).items():
             if None in amounts:
                 assert len(amounts) == 1, f"{device_id} has {len(amounts)} owners"
@@ -486,7 +490,7 @@ class ClaimWorld:
                     assert pod.id in claims[key].reserved_for
 
     def check_parts(self) -> None:
-        """Parts of all pods on a GPU are no more than it has, and are of the GPUs that the pods count as."""
+        """Check that the fractions on a GPU are at most the whole, and are on the GPUs with which the pods count."""
         nodes = {node.name: node for node in self.snapshot.nodes}
         used: Counter[tuple[str, int]] = Counter()
         shared = set[str]()
@@ -494,7 +498,7 @@ class ClaimWorld:
             if pod.node is None or not pod.request.is_shared or not nodes[pod.node].published_gpus:
                 continue
             if not shared.isdisjoint(pod.claims):
-                continue  # two workloads that start with one claim both count it, until they are read again
+                continue  # two workloads that start with one claim both count it until they are read again
             shared.update(pod.claims)
             for index in pod.devices:
                 used[pod.node, index] += pod.request.part_mib(nodes[pod.node].gpu_memory_mib)
@@ -513,7 +517,9 @@ class ClaimWorld:
         raise AssertionError("it does not come to rest")
 
     def check_nobody_waits_for_nothing(self, last: Plan) -> None:
-        """A workload of one pod with one claim, within its team's quota, runs if a node has the devices free."""
+        """Check that a workload of one pod with one claim, within its project's quota, runs if a node has free devices
+        for it.
+        """
         self.read()
         if last.nominations:
             return
@@ -521,7 +527,7 @@ class ClaimWorld:
         held = holders(self.snapshot.dynamic.claims)
         for pod in self.pods():
             if pod.node is not None and pod.request.gpu_count:
-                for index in pod.devices:  # a part beside whole GPUs counts as a whole one
+                for index in pod.devices:  # a fraction beside whole GPUs counts as a whole GPU
                     held[(DRIVER, pod.node, f"gpu-{index}")].append(None)
         used: Counter[str] = Counter()
         for workload in self.snapshot.workloads:
@@ -554,7 +560,7 @@ class ClaimWorld:
     def would_do(
         self, claim_request: ClaimRequest, node: str, held: dict[DeviceId, list[int | None]]
     ) -> Iterator[tuple[Gpu, ...]]:
-        """Yield the sets of free GPUs of the node that the first alternative asks for."""
+        """Yield the sets of free GPUs of the node that satisfy the first alternative."""
         count, model = claim_request.alternatives[0]
         requested = parse_nano(f"{claim_request.memory_gib}Gi" if claim_request.memory_gib else MEMORY)
         usable = [
@@ -574,14 +580,15 @@ class ClaimWorld:
             return not amounts
         if None in amounts:
             return False
-        # the planner counts every part in thousandths of the GPU, rounded up: 4 x 1 GiB and 12 GiB are more than 16 GiB
+        # The planner rounds each fraction up to thousandths of the GPU: 4 x 1 GiB and 12 GiB are more than 16
+        # GiB.
         whole = parse_nano(MEMORY)
         parts_milli = [-(-1000 * amount // whole) for amount in (*filter(None, amounts), requested)]
         return sum(parts_milli) <= 1000
 
 
 def holders(claims: Iterable[ObservedClaim]) -> dict[DeviceId, list[int | None]]:
-    """By device the memory of each part that is held, None for the whole device."""
+    """Return by device the memory of each allocated fraction; None for the whole device."""
     held: dict[DeviceId, list[int | None]] = defaultdict(list)
     for listed in claims:
         for result in listed.allocation.results if listed.allocation else ():
@@ -592,9 +599,9 @@ def holders(claims: Iterable[ObservedClaim]) -> dict[DeviceId, list[int | None]]
 
 
 def walk(seed: int) -> tuple[int, int]:
-    """Build the world of that number and decide until it is at rest. Returns the number of decisions, and of evictions.
+    """Build the world with this number, and decide until it is at rest. Returns the numbers of decisions and evictions.
 
-    Raises AssertionError when a decision breaks a rule, or it does not come to rest.
+    Raises AssertionError if a decision breaks a rule, or the world does not come to rest.
     """
     rng = random.Random(seed)  # noqa: S311 - a world for each number
     world = ClaimWorld(rng)

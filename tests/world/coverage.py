@@ -1,9 +1,9 @@
-"""Which running pods a quota covers, by the rule in docs/explanation/sharing.md.
+"""The running pods within a quota, by the rule in docs/explanation/sharing.md.
 
-First what cannot be taken back, then by priority, then by age; what a gang needs is judged as a whole, every pod beyond
-it by itself. Of the total quota, what quotas for GPU models cover is taken first: a total quota promises no particular
-model, and without this it would cover work that those who have a quota for the model may claim. The worlds make no
-workload with sub-groups that has more pods than it needs.
+Non-preemptible pods come first, then pods by priority and by age. The minimum of a gang is judged as a whole, and each
+pod beyond it alone. Of the total quota, the pods within quotas for GPU models come first: otherwise the total quota
+could cover pods whose GPUs a project with a quota for the model may reclaim. The worlds make no workload with
+sub-groups that has more pods than its minimum.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Pods of one workload that are covered together, or not."""
+    """Pods of one workload that are within the quota together, or not at all."""
 
     workload: Workload
     pods: tuple[Pod, ...]
@@ -31,15 +31,16 @@ class Candidate:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """The place in the order in which a quota is filled."""
+        """The position in the order in which a quota is filled."""
         return (self.workload.preemptible, *order_in_project(self.workload))
 
 
 class Coverage:
-    """What the quota of each project and department covers.
+    """The pods within the quota of each project and department.
 
-    Of a department, first what its projects' quotas cover, then what their fair shares of GPUs do (`shares`, in
-    `gpu_milli`; a project that is not named has none): that is the order in which siblings take from each other.
+    The quota of a department is filled in the order in which siblings reclaim from each other: first the pods within
+    the quotas of its projects, then those within their fair shares of GPUs (`shares`, in `gpu_milli`; 0 for projects
+    that are not named).
     """
 
     def __init__(self, snapshot: Snapshot, tree: Tree, shares: Mapping[str, int]) -> None:
@@ -56,18 +57,18 @@ class Coverage:
             self._fill(name)
 
     def covered(self, name: str) -> set[str]:
-        """The ids of the pods that the quota of this project or department covers."""
+        """Return the ids of the pods within the quota of this project or department."""
         return {pod.id for candidate in self._split[name][0] for pod in candidate.pods}
 
     def borrowed(self, name: str) -> list[Candidate]:
-        """What it does not cover."""
+        """Return the candidates beyond the quota of this project or department."""
         return self._split[name][1]
 
     def protects(self, workload: Workload, pod: Pod, up_to: str) -> bool:
-        """Whether the quotas of the project and of every department up to `up_to` cover the pod without any doubt.
+        """Return whether the pod is surely within the quotas of its project and of each department up to `up_to`.
 
-        There is doubt where a larger workload before it in the order does not fit: what is left of the quota may count
-        as the larger one's, so that the smaller goes first, or as the smaller one's.
+        It is not sure if a larger workload before it in the order does not fit: the planner may count the rest of the
+        quota for the larger one, so that it evicts the smaller one, or for the smaller one.
         """
         for name in self._tree.lineage[workload.project]:
             if pod.id not in self.covered(name) or pod.id not in self._first[name]:
@@ -107,7 +108,7 @@ class Coverage:
         self._first[name] = _first(ordered, self._tree.quota(name))
 
     def _covered_by_models(self, name: str, ordered: Sequence[Candidate]) -> list[Candidate]:
-        """What the quotas for GPU models cover, as far as the total quota has room for it."""
+        """Return the candidates within the quotas for GPU models, as far as the total quota allows them."""
         left = {model: self._tree.model_quota(name, model) for model in self._tree.models}
         used, firm, without_core = NOTHING, [], set()
         for candidate in ordered:
@@ -132,8 +133,8 @@ class Coverage:
 
 
 def _known_candidates(workload: Workload) -> list[Candidate]:
-    # work that was promised a room is about to hold it, and fills the quota as if it did; while the pod is there that
-    # it is promised to come back from, the promise is written on that one
+    # A nominated pod fills the quota as if it ran. A pod that is evicted and nominated has its nomination
+    # itself.
     promised = [
         pod for pod in workload.pods if pod.nominated_node is not None and pod.state is not PodState.ALLOCATED
     ]
@@ -171,7 +172,7 @@ def _divide(
 
 
 def _first(candidates: Sequence[Candidate], quota: tuple[int | None, ...]) -> set[str]:
-    """The ids of the pods that the quota covers before anything in the order does not fit."""
+    """Return the ids of the pods for which the quota is enough even if all candidates before them are counted."""
     used, pods = NOTHING, set()
     for candidate in candidates:
         used = add(used, total(candidate.pods))

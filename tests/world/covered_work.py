@@ -1,4 +1,4 @@
-"""What a quota covered when the decision began is evicted for another project only if it has a promised place."""
+"""A decision evicts pods within a quota for another project only if it nominates them elsewhere."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def covered_work(step: Step) -> Iterator[Violation]:
-    """What a quota covered when the decision began is evicted for another project only if it has a promised place.
+    """Yield evictions, for other projects, of pods that were within a quota before the decision, and are not nominated.
 
-    It does not matter what the project holds without the victim, nor what the decision starts.
+    The rest of the project and the pods that the decision starts do not matter.
     """
     if not step.plan.evictions:
         return
     covered = Coverage(step.before, step.tree, step.plan.shares_gpu_milli)
     models = {bounds.model for project in step.before.projects for bounds in project.gpu_models}
-    # a gang goes as a whole for a claim on the model of one of its pods
+    # a reclaim for a quota of a GPU model evicts the whole gang
     by_model = {
         (eviction.workload, eviction.beneficiary)
         for eviction in step.plan.evictions
@@ -48,7 +48,7 @@ def covered_work(step: Step) -> Iterator[Violation]:
         if covered.protects(victim, step.pods[eviction.pod], theirs):
             lost.setdefault((victim.id, theirs), []).append(eviction)
     for (name, theirs), evictions in lost.items():
-        # pods of the same kind are interchangeable: what counts is how many are left
+        # equal pods are interchangeable: the number of remaining pods counts
         workload = step.workloads[name]
         running = [pod for pod in workload.pods if pod.state is PodState.ALLOCATED]
         safe = sum(covered.protects(workload, pod, theirs) for pod in running)
@@ -61,7 +61,7 @@ def covered_work(step: Step) -> Iterator[Violation]:
 
 
 def _is_given_up(before: Snapshot, workload: Workload) -> bool:
-    """Whether the gang lost a member so long ago that what is left of it goes, unless it becomes whole."""
+    """Return whether the gang lost a member longer ago than its grace period."""
     grace = workload.stale_grace_seconds
     grace = before.settings.stale_grace_seconds if grace is None else grace
     since_us = workload.stale_since_us

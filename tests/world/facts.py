@@ -1,4 +1,4 @@
-"""What a snapshot says about itself, worked out without the planner: only its data classes are shared.
+"""Facts about a snapshot, computed without the planner: only its data classes are shared.
 
 Amounts are tuples of `gpu_milli`, `cpu_milli`, `memory_bytes`.
 """
@@ -41,7 +41,7 @@ def pending(workload: Workload) -> list[Pod]:
 
 
 def sized(snapshot: Snapshot) -> Snapshot:
-    """The snapshot with requests for GPU memory as the portion that they count as: of the smallest GPU that has it."""
+    """Return the snapshot with requests for GPU memory as portions of the smallest GPU that has this memory."""
     if not any(pod.request.gpu_memory_mib for _, pod in all_pods(snapshot)):
         return snapshot
     workloads = tuple(
@@ -67,7 +67,7 @@ def all_pods(snapshot: Snapshot) -> Iterator[tuple[Workload, Pod]]:
 
 
 class Tree:
-    """The projects by name, with the way up from each. Parents that are unknown count as none."""
+    """The projects by name, with the ancestors of each. An unknown parent counts as none."""
 
     def __init__(self, projects: Iterable[Project]) -> None:
         self.projects = {project.name: project for project in projects}
@@ -86,21 +86,21 @@ class Tree:
         return project.limit_gpu_milli, project.limit_cpu_milli, project.limit_memory_bytes
 
     def model_quota(self, name: str, model: str) -> int:
-        """Its own quota for the model, else what the projects below it have."""
+        """Return a project's own quota for the model, or else the sum of its children's."""
         for bounds in self.projects[name].gpu_models:
             if bounds.model == model and bounds.quota_gpu_milli is not None:
                 return bounds.quota_gpu_milli
         return sum(self.model_quota(child, model) for child in self.children.get(name, ()))
 
     def sides(self, ours: str, theirs: str) -> tuple[str | None, str | None]:
-        """The two ancestors that compete with each other: children of the same department, or of none."""
+        """Return the two ancestors that compete with each other: children of the same department, or roots."""
         for mine, other in zip(reversed(self.lineage[ours]), reversed(self.lineage[theirs]), strict=False):
             if mine != other:
                 return mine, other
         return None, None
 
     def nearest(self, name: str, field: str) -> int:
-        """The first value of that field on the way up, else 0."""
+        """Return the first value of the field on the way to the root; 0 if there is none."""
         values = (getattr(self.projects[ancestor], field) for ancestor in self.lineage[name])
         return next((value for value in values if value is not None), 0)
 
@@ -114,7 +114,9 @@ class Tree:
 
 
 def within(amounts: Amounts, bounds: tuple[int | None, ...], requested: Amounts | None = None) -> bool:
-    """Whether no resource (of those that are `requested`) is above its bound. None: unbounded."""
+    """Return whether each resource, or each requested one if `requested` is given, is at most its bound. None:
+    unbounded.
+    """
     return all(
         bound is None or amount <= bound
         for resource, (amount, bound) in enumerate(zip(amounts, bounds, strict=True))
@@ -125,7 +127,7 @@ def within(amounts: Amounts, bounds: tuple[int | None, ...], requested: Amounts 
 def held_by_project(
     tree: Tree, pods: Iterable[tuple[Workload, Pod]], *, only_firm: bool = False
 ) -> dict[str, Amounts]:
-    """What these pods hold, by project and department; `only_firm`: of work that cannot be taken back."""
+    """Return the use of these pods by project and department; with `only_firm`, only that of non-preemptible pods."""
     held = dict.fromkeys(tree.projects, NOTHING)
     for workload, pod in pods:
         if only_firm and workload.preemptible:
@@ -136,7 +138,7 @@ def held_by_project(
 
 
 def part_milli(node: Node, request: Request) -> int:
-    """How much of each of its devices the request takes on this node."""
+    """Return the part of each of its devices that the request takes on this node, in thousandths."""
     if request.gpu_memory_mib:
         if not node.gpu_memory_mib:
             return DEVICE_MILLI
@@ -149,7 +151,7 @@ def device_count(request: Request) -> int:
 
 
 def admits(node: Node, pod: Pod, workload: Workload, project: Project | None) -> bool:
-    """Whether Kubernetes and the project's node types let the pod run there, whatever is free."""
+    """Return whether Kubernetes and the project's node types allow the pod on the node, apart from free capacity."""
     if not node.schedulable or node.unhealthy:
         return False
     types = () if project is None else project.train_node_types
@@ -198,7 +200,7 @@ def _matches(node: Node, requirement: LabelRequirement) -> bool:
 
 
 def gang_is_whole(workload: Workload, running: Iterable[Pod]) -> bool:
-    """Whether these pods are what the gang needs."""
+    """Return whether these pods are enough for the gang."""
     pods = list(running)
     if workload.groups is None:
         return len(pods) >= workload.min_member
@@ -216,9 +218,9 @@ def _is_satisfied(group: SubGroup, counts: dict[str, int]) -> bool:
 
 
 def next_chunk(workload: Workload) -> list[Pod]:
-    """The pods that would start next together; empty when the gang lacks pods, or nothing waits.
+    """Return the pods that would start next together; empty if the gang lacks pods, or no pod is pending.
 
-    Growth of workloads with sub-groups is not worked out.
+    The growth of workloads with sub-groups is not computed.
     """
     waiting, running = pending(workload), allocated(workload)
     if not waiting:
@@ -246,5 +248,5 @@ def _missing(group: SubGroup, waiting: list[Pod], running: list[Pod]) -> list[Po
 
 
 def order_in_project(workload: Workload) -> tuple[int, int, str, str]:
-    """Who comes first in a project: priority, then age, then name."""
+    """Return the sort key of workloads within a project: priority, then age, then name."""
     return (-workload.priority, workload.created_at_us, workload.name, workload.id)

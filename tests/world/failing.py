@@ -35,16 +35,18 @@ WORKLOADS = ("refused", "partly", *START_PROBLEMS, ENDS_NEVER)
 NODES = ("rejects", "shaky")
 UNREACHABLE = "not ready"
 ENDLESS = 1_000_000
-"""The grace period in decisions of a pod that does not end."""
+"""Grace period, in decisions, of a pod that does not end."""
 
 
 def has_failed(snapshot: Snapshot, workload: Workload) -> bool:
-    """Whether a start of the workload failed, and none has worked since."""
+    """Return whether a start of the workload failed, and no start has succeeded since."""
     return any(each.workload == workload.id and not each.workload_recovered for each in snapshot.rejections)
 
 
 def failed_nodes(snapshot: Snapshot, workload: Workload) -> set[str]:
-    """The nodes that the scheduler may avoid for the workload: two pods failed there, of any workload or its own."""
+    """Return the nodes that the scheduler may avoid for the workload: two pods failed there, of any workloads or of
+    this one.
+    """
     started = [each for each in snapshot.rejections if each.kind is not FailureKind.REFUSED]
     anyone = Counter(each.node for each in started if not each.node_recovered)
     own = Counter(each.node for each in started if each.workload == workload.id)
@@ -52,7 +54,7 @@ def failed_nodes(snapshot: Snapshot, workload: Workload) -> set[str]:
 
 
 class FailingCluster(Departures):
-    """A cluster that carries out a plan as far as its names let it."""
+    """A cluster that carries out plans, with the failures that the names of workloads and nodes request."""
 
     def __init__(
         self, snapshot: Snapshot, grace_decisions: Callable[[Pod], int], is_late: Callable[[Pod], bool]
@@ -70,7 +72,7 @@ class FailingCluster(Departures):
         return all(pod.stuck for pod in releasing(self.snapshot))
 
     def refresh(self) -> None:
-        """Take note of nodes that have come or gone."""
+        """Let pods end whose nodes have returned, and mark pods again after nodes were added or removed."""
         ended = [
             pod.id for pod in releasing(self.snapshot) if pod.id in self._remaining and self._ends_now(pod)
         ]
@@ -112,7 +114,7 @@ class FailingCluster(Departures):
         return f"-{ENDS_NEVER}-" in pod.name or pod.node in self._dead_nodes()
 
     def _ends_now(self, pod: Pod) -> bool:
-        """Whether its node is back, and its grace period has passed meanwhile."""
+        """Return whether the pod's node is back, after the end of its grace period."""
         return not self._does_not_end(pod) and self._remaining[pod.id] > ENDLESS // 2
 
     def _is_stuck(self, pod: Pod) -> bool:
@@ -125,7 +127,7 @@ class FailingCluster(Departures):
             yield Rejection(each.node, each.workload, each.pod, reason, kind, self.snapshot.now_us)
 
     def _mark(self, bound: set[str]) -> None:
-        """Mark new pods that do not start, and pods that should have ended."""
+        """Mark new pods that do not start, and terminating pods that should have ended."""
         workloads = tuple(
             workload.with_pods(tuple(self._marked(pod, workload, bound) for pod in workload.pods))
             for workload in self.snapshot.workloads
@@ -147,7 +149,7 @@ class FailingCluster(Departures):
         return pod if is_stuck == pod.stuck else replace(pod, stuck=is_stuck)
 
     def _count(self, failures: list[Rejection]) -> None:
-        """Remember the failures, as long as neither the workload nor the node has recovered."""
+        """Remember the failures until the workload or the node recovers."""
         if not failures and not self.snapshot.rejections:
             return
         starts = [

@@ -1,4 +1,4 @@
-"""A room that was promised goes to nobody else, unless those with a better claim leave too little of it."""
+"""A nominated placement goes to another workload only if more entitled workloads leave too little of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def lost_nominations(step: Step) -> Iterator[Violation]:
-    """A room that was promised goes to nobody else, unless those with a better claim leave too little of it."""
+    """Yield nominations that a decision drops although more entitled workloads leave enough of the placement."""
     for workload, pod in all_pods(step.before):
         node = step.nodes.get(pod.nominated_node or "")
         if node is None or pod.state is PodState.ALLOCATED or not pod.nominated_devices:
@@ -49,9 +49,11 @@ def lost_nominations(step: Step) -> Iterator[Violation]:
             within(add(add(step.held_after[name], step.promised(name)), amounts), step.tree.limit(name))
             for name in step.tree.lineage[workload.project]
         ):
-            continue  # its project's limits went to more urgent work, and then the room to somebody else
+            # more entitled workloads used up the limits of its project, and then others may take the
+            # placement
+            continue
         if _is_over_limit_of_model(step, workload, together):
-            continue  # the same, of a limit for the GPU model
+            continue  # the same for a limit on a GPU model
         if not workload.preemptible and not all(
             within(
                 add(add(step.firm_after[name], step.promised(name, only_firm=True)), amounts),
@@ -59,8 +61,8 @@ def lost_nominations(step: Step) -> Iterator[Violation]:
             )
             for name in step.tree.lineage[workload.project]
         ):
-            continue  # the quota, which it must stay within, is smaller than when it was promised
-        # Once a part of it is gone to better claims, the rest is of no use to the pod, or to its gang.
+            continue  # the quota, within which it must stay, was reduced after the nomination
+        # If more entitled workloads take a part of the placement, the pod or its gang cannot use the rest.
         new = [entry for entry in _others(step, workload) if not _is_old(step, entry)]
         better = [entry for entry in new if _goes_first(step, entry, workload)]
         if _breaks_constraints(step, workload, without=[entry for entry in new if entry not in better]):
@@ -78,9 +80,9 @@ def lost_nominations(step: Step) -> Iterator[Violation]:
 
 
 def _breaks_constraints(step: Step, workload: Workload, *, without: Collection[Binding]) -> bool:
-    """Whether constraints between pods keep the workload from its nominated nodes.
+    """Return whether constraints between pods keep the workload from its nominated nodes.
 
-    That is beside what runs on and what others get, less some of that.
+    Running pods count, and the pods of others that the plan binds or nominates, except those in `without`.
     """
     constraints = PodConstraints(step.before)
     if constraints.are_none:
@@ -100,7 +102,7 @@ def _breaks_constraints(step: Step, workload: Workload, *, without: Collection[B
 
 
 def _is_over_limit_of_model(step: Step, workload: Workload, promised: Iterable[Pod]) -> bool:
-    """Whether a project or department would hold more of a GPU model than its limit with the promised rooms."""
+    """Return whether, with the nominated pods, a project or department would exceed its limit on a GPU model."""
     requested: dict[str, int] = {}
     for pod in promised:
         model = step.nodes[pod.nominated_node].gpu_model if pod.nominated_node in step.nodes else ""
@@ -116,13 +118,13 @@ def _is_over_limit_of_model(step: Step, workload: Workload, promised: Iterable[P
 
 
 def _others(step: Step, workload: Workload) -> list[Binding]:
-    """What the plan gives and promises to other workloads."""
+    """Return the plan's bindings and nominations of other workloads."""
     entries = (*step.plan.bindings, *step.plan.nominations)
     return [entry for entry in entries if entry.workload != workload.id]
 
 
 def _is_old(step: Step, entry: Binding) -> bool:
-    """Whether the workload had that very room before: its pods may change places with each other."""
+    """Return whether a pod of the workload was nominated to these devices before: its pods may change places."""
     return any(
         (pod.nominated_node, pod.nominated_devices) == (entry.node, entry.devices)
         for pod in step.workloads[entry.workload].pods
@@ -132,7 +134,7 @@ def _is_old(step: Step, entry: Binding) -> bool:
 def _is_still_free(
     step: Step, workload: Workload, pods: Iterable[Pod], *, without: Collection[Binding]
 ) -> bool:
-    """Whether the promised rooms are all there beside what runs and what others get, less some of that."""
+    """Return whether the nominated placements are free beside running pods and others' entries, except `without`."""
     promised = list(pods)
     capacities = _capacity_without(step, workload, promised, without)
     names = {pod.nominated_node for pod in promised if pod.nominated_node}
@@ -144,10 +146,10 @@ def _is_still_free(
 def _capacity_without(
     step: Step, workload: Workload, promised: Sequence[Pod], without: Collection[Binding]
 ) -> ClusterCapacity:
-    """What is left beside what runs, what others get, less some of that, and these promised rooms.
+    """Return the capacity left by running pods, others' entries except `without`, and these nominated placements.
 
-    Pods of the workload that have the rooms that they were promised are others too: where a node lost a GPU, not all of
-    a job that grows pod by pod can have theirs.
+    Pods of the workload that keep their nominations also count as others: if a node lost a GPU, not all pods of a
+    workload that grows pod by pod can keep theirs.
     """
     capacities = step.capacity_left()
     others = {pod.id for pod in workload.pods if pod.nominated_node} - {pod.id for pod in promised}
@@ -157,7 +159,7 @@ def _capacity_without(
     for entry in _others(step, workload):
         if entry not in without:
             capacities.take(entry.node, step.pods[entry.pod].request, entry.devices)
-        elif entry.pod in step.evicted:  # it would not have been moved
+        elif entry.pod in step.evicted:  # otherwise it would not be evicted
             capacities.take_pod(step.pods[entry.pod])
     for pod in promised:
         capacities.take(pod.nominated_node, pod.request, pod.nominated_devices)
@@ -165,12 +167,12 @@ def _capacity_without(
 
 
 def _misses_a_place(step: Step, workload: Workload, promised: Sequence[Pod]) -> bool:
-    """Whether pods that a gang needs have no room any more, nor another: the rooms of the rest are of no use then."""
+    """Return whether pods of the gang's minimum have no placement: then the gang cannot use its other nominations."""
     stays = [pod for other, pod in step.running if other.id == workload.id]
     if gang_is_whole(workload, [*stays, *promised]):
         return False
     if workload.groups is not None or workload.topology is not None:
-        return True  # it is placed anew as a whole
+        return True  # such a workload is placed again as a whole
     worse = [
         entry
         for entry in _others(step, workload)
@@ -193,7 +195,7 @@ def _misses_a_place(step: Step, workload: Workload, promised: Sequence[Pod]) -> 
 
 
 def _keeps_its_place(step: Step, workload: Workload, pod: Pod) -> bool:
-    """Whether one of the workload still has that room, or as many have a room as had one: they may change places."""
+    """Return whether a pod of the workload keeps the placement, or as many pods have placements as before."""
     entries = [e for e in (*step.plan.bindings, *step.plan.nominations) if e.workload == workload.id]
     if any((e.node, e.devices) == (pod.nominated_node, pod.nominated_devices) for e in entries):
         return True
@@ -204,7 +206,7 @@ def _keeps_its_place(step: Step, workload: Workload, pod: Pod) -> bool:
 
 
 def _is_gang_evicted(step: Step, workload: Workload) -> bool:
-    """Whether pods that ran were evicted, and what is left with all that was promised makes no gang."""
+    """Return whether running pods were evicted, and the remaining and nominated pods are too few for the gang."""
     stays = [pod for other, pod in step.running if other.id == workload.id]
     lost = [pod for pod in workload.pods if pod.id in step.evicted and pod.id not in step.nominated]
     promised = [pod for pod in workload.pods if pod.state is PodState.PENDING]
@@ -212,7 +214,7 @@ def _is_gang_evicted(step: Step, workload: Workload) -> bool:
 
 
 def _is_void(step: Step, workload: Workload, pod: Pod) -> bool:
-    """Whether a node cannot keep the room of the pod, or, of a gang, the room of any."""
+    """Return whether the node cannot keep the nomination of the pod, or, for a gang, of one of its pods."""
     is_gang = workload.min_member > 1 or workload.groups is not None
     promised = [other for other in workload.pods if other.nominated_node] if is_gang else [pod]
     if is_gang and _misses_a_place(step, workload, promised):
@@ -224,7 +226,7 @@ def _is_void(step: Step, workload: Workload, pod: Pod) -> bool:
             return True
         if devices_fault(node, other.request, other.nominated_devices):
             return True
-    # each alone may still fit on a node that lost a GPU, and all of them not
+    # on a node that lost a GPU, each nomination can fit alone, but not all together
     capacities = ClusterCapacity(step.before.nodes)
     for _, other in all_pods(step.before):
         if other.state is PodState.ALLOCATED:
@@ -236,7 +238,9 @@ def _is_void(step: Step, workload: Workload, pod: Pod) -> bool:
 
 
 def _goes_first(step: Step, entry: Binding, loser: Workload) -> bool:
-    """Whether the taker has a better claim, or is moved for somebody who has one, or takes from one who has one."""
+    """Return whether the taker is more entitled than the loser, or takes the devices from such a workload, or is
+    evicted for one.
+    """
     if _has_better_claim(step, entry, loser):
         return True
     if any(
@@ -257,11 +261,11 @@ def _has_better_claim(step: Step, binding: Binding, loser: Workload) -> bool:
     taker = step.workloads[binding.workload]
     if taker.project == loser.project:
         return order_in_project(taker) < order_in_project(loser)
-    # What their common department holds is the same, whoever of the two gets the room: reclaim judges siblings alone.
+    # The sum in their common department does not change, so reclaim compares only the siblings below it.
     common = set(step.tree.lineage[taker.project]) & set(step.tree.lineage[loser.project])
     claim = step.first_chunk_bound_or_nominated(taker)
     ours = step.tier(taker, step.held_before, claim, common)
-    # What more urgent work of its project was promised uses up its quotas as if it ran.
+    # Nominated pods of more entitled workloads in its project use the quota as if they ran.
     held = {name: add(amounts, step.promised(name)) for name, amounts in step.held_after.items()}
     if ours < step.tier(loser, held, _claim_of_gang(loser), common):
         return True
@@ -274,22 +278,25 @@ def _has_better_claim(step: Step, binding: Binding, loser: Workload) -> bool:
 
 
 def _has_quota_of_model(step: Step, binding: Binding, loser: Workload) -> bool:
-    """Whether the taker's side is promised GPUs of that model, and the other would hold more than its quota of them."""
+    """Return whether the taker is within its side's quota for the GPU model, and the loser's
+    side would exceed its own.
+    """
     ours, theirs = step.tree.sides(step.workloads[binding.workload].project, loser.project)
     node = step.nodes.get(binding.node)
     if ours is None or theirs is None or node is None:
         return False
     loses = _held_of_model(step, node.gpu_model).get(theirs, 0) + _claim_of_gang(loser)[0]
-    # What others of its side got may have come after it.
+    # Other pods of its side may have got theirs later.
     taken = _held_of_model(step, node.gpu_model, only=binding.workload).get(ours, 0)
     quota = step.tree.model_quota(ours, node.gpu_model)
     return 0 < taken <= quota and loses > step.tree.model_quota(theirs, node.gpu_model)
 
 
 def _held_of_model(step: Step, model: str, *, only: str = "") -> dict[str, int]:
-    """What projects and departments hold of the model, and are promised, in `gpu_milli`.
+    """Return the use of the GPU model by project and department, with the plan's bindings and nominations, in
+    `gpu_milli`.
 
-    With `only`, of what the decision gives and promises just what that workload gets.
+    With `only`, of the plan's entries only those of this workload count.
     """
     places = [(workload.id, pod, pod.node) for workload, pod in step.running]
     entries = [
@@ -305,7 +312,9 @@ def _held_of_model(step: Step, model: str, *, only: str = "") -> dict[str, int]:
 
 
 def _is_on_loan(step: Step, taker: Workload, loser: Workload) -> bool:
-    """Whether the room may have been kept for the taker, which has waited long, and was lent to who borrows."""
+    """Return whether the placement may have been reserved for the taker, which is pending for long, and lent to a
+    borrower.
+    """
     after, now_us = step.before.settings.reservation_after_seconds, step.before.now_us
     if not now_us or after is None or total(pending(taker))[0] <= DEVICE_MILLI or not loser.preemptible:
         return False
@@ -314,7 +323,9 @@ def _is_on_loan(step: Step, taker: Workload, loser: Workload) -> bool:
 
 
 def _restores_quota(step: Step, held: dict[str, Amounts], binding: Binding, loser: Workload) -> bool:
-    """Whether the side that takes stays within its quota, and the other would be above its own: reclaim's rule."""
+    """Return whether the taker's side stays within its quota, and the loser's side would exceed its own: a rule of
+    reclaim.
+    """
     ours, theirs = step.tree.sides(step.workloads[binding.workload].project, loser.project)
     if ours is None or theirs is None:
         return False
@@ -326,9 +337,9 @@ def _restores_quota(step: Step, held: dict[str, Amounts], binding: Binding, lose
 
 
 def _is_over_share(step: Step, held: dict[str, Amounts], binding: Binding, loser: Workload) -> bool:
-    """Whether the taker is within the fair share of its project, and the side that loses is above its own.
+    """Return whether the taker is within its project's fair share of GPUs, and the loser's side above its own.
 
-    Of GPUs, and afterwards the side that takes may not be served better: reclaim's other rule.
+    Afterwards, the taker's side must not be better served than the loser's: the other rule of reclaim.
     """
     taker = step.workloads[binding.workload].project
     ours, theirs = step.tree.sides(taker, loser.project)
@@ -340,7 +351,7 @@ def _is_over_share(step: Step, held: dict[str, Amounts], binding: Binding, loser
         quota = step.tree.quota(name)[0]
         entitled[name] = sys.maxsize if quota is None else max(quota, shares.get(name, 0))
     loses = held[theirs][0] + max(lost[0] for lost in _last_to_go(step, theirs, loser))
-    # What it got after its first chunk, it may have got of what the loser could not use any more.
+    # Pods after its first chunk may use devices that the loser can no longer use.
     first = step.first_chunk_bound_or_nominated(step.workloads[binding.workload])
     more_milli = step.chunk_bound_or_nominated(binding.workload)[0] - first[0]
     if held[taker][0] - more_milli > entitled[taker] or loses <= entitled[theirs]:
@@ -351,9 +362,9 @@ def _is_over_share(step: Step, held: dict[str, Amounts], binding: Binding, loser
 
 
 def _last_to_go(step: Step, side: str, loser: Workload) -> list[Amounts]:
-    """What the loser needs, and what every workload of its side lost in all: any of that can have been the last to go.
+    """Return the needs of the loser and the losses of each workload of its side: each can be the last to be evicted.
 
-    A side gives one workload after the other while it holds too much, all of one at once, in whatever order does.
+    While a side exceeds its quota, whole workloads of it are evicted, in any order.
     """
     placed = step.bound.keys() | step.nominated.keys()
     losses = [_claim_of_gang(loser)]
@@ -365,9 +376,10 @@ def _last_to_go(step: Step, side: str, loser: Workload) -> list[Amounts]:
 
 
 def _claim_of_gang(workload: Workload) -> Amounts:
-    """What the gang needs together, of those of it that wait.
+    """Return the needs of the pending pods in the gang's minimum.
 
-    With sub-groups that is what it was promised: its `min_member` is 1, and one pod alone has a better claim than all.
+    With sub-groups, these are its nominated pods: its `min_member` is 1, but one pod alone would be more entitled than
+    all.
     """
     waiting = [pod for pod in workload.pods if pod.state is PodState.PENDING]
     if workload.groups is None:

@@ -1,4 +1,4 @@
-"""Whether pods fit on nodes in any way at all: a search through all ways, for small clusters."""
+"""Whether pods fit on nodes in any way: an exhaustive search, for small clusters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_STATES = 20_000
 
 @dataclass(frozen=True)
 class Item:
-    """A pod that has to be put somewhere, and the names of the nodes that admit it."""
+    """A pod to place, and the names of the nodes that admit it."""
 
     request: Request
     nodes: frozenset[str]
@@ -28,11 +28,11 @@ class Item:
 
 Scalars = tuple[tuple[str, int], ...]
 State = tuple[tuple[int, ...], int, int, int, Scalars]
-"""Of one node: free parts of its devices in order, CPU, memory, slots, scalars."""
+"""The state of one node: free parts of its devices in order, CPU, memory, slots, scalars."""
 
 
 def fits(items: Sequence[Item], capacities: Sequence[NodeCapacity]) -> bool | None:
-    """Whether all items fit on what the rooms have free. None: not known within `MAX_STATES` states."""
+    """Return whether all items fit on the free capacities; None if `MAX_STATES` states do not answer it."""
     ordered = sorted(
         items,
         key=lambda item: (
@@ -90,7 +90,7 @@ class _Search:
 
 
 class _TooMany(Exception):
-    """The search has seen more states than it may."""
+    """The search has seen more than `MAX_STATES` states."""
 
 
 def _placements(request: Request, part: int, state: State) -> Iterator[State]:

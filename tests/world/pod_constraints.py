@@ -1,4 +1,4 @@
-"""Required constraints between the pods of a snapshot, judged on Kubernetes' own types by brute force."""
+"""Required constraints between the pods of a snapshot, checked on Kubernetes' own types by brute force."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class PodConstraints:
-    """The pods of a snapshot as a judge of Kubernetes' constraints sees them."""
+    """The pods of a snapshot in the form of the checker of Kubernetes' constraints."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._judge = Judge({"nodes": list(map(_node, snapshot.nodes))})
@@ -37,20 +37,22 @@ class PodConstraints:
         self.are_none = not any(each.is_constrained for each in traits)
 
     def on_nodes(self, pods: Iterable[Pod]) -> list[Seen]:
-        """The pods that are on a node of the snapshot."""
+        """Return those pods that are on a node of the snapshot."""
         return [self.seen(pod, pod.node) for pod in pods if pod.node in self._judge.nodes]
 
     def seen(self, pod: Pod, node: str | None) -> Seen:
         return _seen(pod.id, pod.traits, pod.constraints, node or "")
 
     def has_order(self, new: Sequence[Seen], present: Sequence[Seen], leaving: Sequence[Seen]) -> bool:
-        """Whether the new pods can come one after the other so that each keeps all constraints when it comes."""
+        """Return whether the new pods can start in some order so that each satisfies all constraints at its start."""
         return self._judge.has_order(new, present, leaving)
 
     def placements(
         self, pods: Sequence[tuple[Pod, Iterable[str]]], present: Sequence[Seen]
     ) -> Iterator[tuple[str, ...]]:
-        """Yield nodes for the pods, each of its candidates, so that all constraints hold in that order."""
+        """Yield nodes for the pods, from the candidates of each, so that all constraints hold when they start in this
+        order.
+        """
         if not pods:
             yield ()
             return
@@ -63,7 +65,7 @@ class PodConstraints:
 
 
 def releasing(snapshot: Snapshot, *, only_stuck: bool = False) -> list[Pod]:
-    """The terminating pods; `only_stuck`: those that do not end."""
+    """Return the terminating pods; with `only_stuck`, those that do not end."""
     return [
         pod
         for _, pod in all_pods(snapshot)

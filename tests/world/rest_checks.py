@@ -1,7 +1,7 @@
-"""What has to hold of a cluster at rest: nobody waits for what is idle, nor within the quota for what others borrow.
+"""Rules for a cluster at rest: no workload is pending for idle devices, or within its quota for borrowed ones.
 
-Both are found out by trying all ways to place the pods, for clusters that are small enough. Where the question has no
-sure answer (room may be reserved, evictions are capped, a quota counts one GPU model) it is not put.
+Both rules are checked by trying all ways to place the pods, in small clusters. They are skipped where the answer is not
+sure: with reservations, a maximum number of evictions, or quotas for GPU models.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def check_rest(snapshot: Snapshot) -> list[Violation]:
-    """All that is wrong with the cluster, if the planner changes nothing about it any more."""
+    """Return all violations in a cluster that the planner no longer changes."""
     return list(_Rest(snapshot).violations())
 
 
@@ -85,7 +85,7 @@ class _Rest:
             yield Violation(f"starved{gang}", f"{names} within its quota, which others borrow")
         elif (
             self._may_move_many()
-            and self._constraints.are_none  # moved pods have constraints of their own
+            and self._constraints.are_none  # migrated pods have constraints of their own
             and self._fits_with(workload, chunk, takes_and_moves)
         ):
             yield Violation(
@@ -93,7 +93,7 @@ class _Rest:
             )
 
     def _has_reservations(self) -> bool:
-        """Whether room may be kept for somebody who has waited long."""
+        """Return whether devices may be reserved for a workload that is pending for long."""
         snapshot = self._snapshot
         after = snapshot.settings.reservation_after_seconds
         if not snapshot.now_us or after is None:
@@ -123,7 +123,7 @@ class _Rest:
         )
 
     def _is_lent(self, workload: Workload, other: Workload, pod: Pod) -> bool:
-        """Whether another project's pod may be taken: borrowed, and protected by nothing."""
+        """Return whether another project's pod may be evicted: it is borrowed, and nothing protects it."""
         ours, theirs = self._tree.sides(workload.project, other.project)
         if ours is None or theirs is None or not other.preemptible or self._is_held_fast(other):
             return False
@@ -141,7 +141,7 @@ class _Rest:
         return "stays" if held_fast or other.topology or other.groups else "moves"
 
     def _is_held_fast(self, workload: Workload) -> bool:
-        """Whether a disruption budget says anything about its pods."""
+        """Return whether a disruption budget selects pods of the workload."""
         pods = {pod.id for pod in workload.pods}
         return any(not pods.isdisjoint(budget.pods) for budget in self._snapshot.budgets)
 
@@ -152,7 +152,7 @@ class _Rest:
     def _fits_with(
         self, workload: Workload, chunk: list[Pod], fate: Callable[[Workload, Pod], str]
     ) -> bool | None:
-        """Whether the chunk fits when every running pod stays, moves or goes as `fate` says."""
+        """Return whether the chunk fits if `fate` decides for each running pod that it stays, moves or goes."""
         capacities = ClusterCapacity(self._snapshot.nodes)
         items = []
         present = releasing(self._snapshot)
@@ -182,7 +182,7 @@ class _Rest:
     def _keeps_constraints(
         self, chunk: list[Pod], wanted: list[Item], present: list[Pod], free: list[NodeCapacity]
     ) -> bool:
-        """Whether the chunk fits so that the constraints between pods hold."""
+        """Return whether the chunk fits in a way that satisfies the constraints between pods."""
         beside = [*self._constraints.foreign, *self._constraints.on_nodes(present)]
         candidates = [(pod, sorted(item.nodes)) for pod, item in zip(chunk, wanted, strict=True)]
         return any(
@@ -206,7 +206,7 @@ class _Rest:
         return Item(pod.request, frozenset(names))
 
     def _domains(self, workload: Workload) -> Iterable[frozenset[str] | None]:
-        """The sets of nodes of which one has to take all pods; None stands for all nodes."""
+        """Return the sets of nodes, one of which must take all pods. None stands for all nodes."""
         rule = workload.topology
         if rule is None or rule.required is None:
             return [None]

@@ -1,4 +1,4 @@
-"""Random clusters by seed: nodes, projects flat or in departments, and work that runs or waits."""
+"""Random clusters by seed: nodes, projects with or without departments, and running and pending workloads."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ HCA = "rdma/hca"
 DISK = "ephemeral-storage"
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 RARE = {"scalars": 0.2, "neighbours": 0.2, "failing": 0.2}
-"""How many worlds have other resources, required constraints between pods, and starts that fail."""
+"""The portion of worlds with other resources, required constraints between pods, and failing starts."""
 GIB = 1 << 30
 START_US = 1_700_000_000_000_000
 LEVELS = ("zone", "rack")
@@ -56,11 +56,10 @@ PORTIONS = (100, 200, 250, 300, 400, 500, 600, 700, 750)
 
 @dataclass(frozen=True)
 class Style:
-    """What occurs in a world beside nodes, quotas and jobs.
+    """The features of a world beside nodes, quotas and jobs.
 
-    `notebooks`: half of the workloads are non-preemptible, and users delete one to submit another.
-    `neighbours`: pods have constraints on other pods, and host ports. `failing`: starts of some workloads, and on some
-    nodes, fail.
+    `notebooks`: half of the workloads are non-preemptible, and users delete one to submit another. `neighbours`: pods
+    have constraints on other pods, and host ports. `failing`: starts of some workloads, and on some nodes, fail.
     """
 
     trees: bool = False
@@ -85,7 +84,7 @@ class Style:
 
     @classmethod
     def draw(cls, dice: random.Random, **fixed: object) -> Style:
-        """Any style: each feature in every third world or so."""
+        """Return a random style with each feature in about a third of the worlds."""
         values: dict[str, object] = {
             name: dice.random() < chance
             for name, chance in (
@@ -106,14 +105,14 @@ class Style:
                 ("oversubscribed", 0.15),
             )
         }
-        # Dice of their own: worlds without them stay as they were.
+        # A separate source of random numbers, so that worlds without these features stay as they were.
         own = random.Random(repr(values))  # noqa: S311 - a world that can be made again
         values |= {name: own.random() < chance for name, chance in RARE.items()}
         return cls(**(values | fixed))  # type: ignore[arg-type]
 
 
 class Maker:
-    """Makes the parts of a world of one style."""
+    """Makes the parts of a world in one style."""
 
     def __init__(self, dice: random.Random, style: Style) -> None:
         self.dice = dice
@@ -156,7 +155,7 @@ class Maker:
         )
 
     def projects(self, gpus: int) -> tuple[Project, ...]:
-        """Projects whose quotas the cluster can keep, unless the style oversubscribes."""
+        """Return projects whose quotas the cluster can satisfy, unless the style oversubscribes."""
         if not self.style.trees:
             return tuple(self._siblings("p", None, self.dice.randint(2, 4), gpus))
         departments = self._siblings("d", None, self.dice.randint(2, 3), gpus)
@@ -207,7 +206,7 @@ class Maker:
         return project
 
     def workload(self, project: str, created_at_us: int, max_gpus: int = 8) -> Workload:
-        """Waiting work of one of the kinds that sites have."""
+        """Return a pending workload of one of the kinds on real sites."""
         dice, style = self.dice, self.style
         self.counter += 1
         name = f"w{self.counter:03d}"
@@ -272,7 +271,7 @@ class Maker:
         return replace(request, scalars=scalars)
 
     def _traits(self, namespace: str, constraints: Constraints) -> PodTraits:
-        """The labels of a workload's pods, and up to two kinds of constraints on other pods."""
+        """Return the labels of a workload's pods, and up to two kinds of constraints on other pods."""
         dice = self.dice
         labels = [("app", dice.choice("xy"))]
         if dice.random() < 0.5:
@@ -313,7 +312,7 @@ class Maker:
         )
 
     def _selector(self, traits: PodTraits, namespaces: tuple[str, ...] | None) -> PodSelector:
-        """Mostly the pods of the workload's own application, as in real manifests."""
+        """Return a selector, mostly of the pods of the workload's own application, as in real manifests."""
         own = LabelRequirement("app", "In", (dict(traits.labels)["app"],))
         requirements = self.dice.choice(
             (
@@ -345,10 +344,10 @@ class Maker:
 
 
 def saturated(seed: int, *, trees: bool, style: Style | None = None) -> Snapshot:
-    """A cluster in which more is asked for than there is; some of the work runs already, at random places."""
+    """Return a cluster with more requests than capacity. Some workloads already run, on random nodes."""
     dice = random.Random(seed)  # noqa: S311 - a world that can be made again
     if style is None:
-        # mostly what the promise of quotas is about: GPU sizes and fractions; each other feature now and then
+        # mostly the features on which quotas depend, GPU sizes and fractions; each other feature now and then
         style = (
             Style.draw(dice, trees=trees)
             if dice.random() < 0.3
@@ -367,14 +366,14 @@ def saturated(seed: int, *, trees: bool, style: Style | None = None) -> Snapshot
         workloads.append(maker.workload(dice.choice(teams), len(workloads) + 1, largest))
         requested += max(100, total(workloads[-1].pods)[0])
     settings = Settings(topology_levels=LEVELS if style.topology else ())
-    # without a time no workload backs off
+    # without a time, no workload backs off
     now_us = START_US if style.failing else 0
     snapshot = Snapshot(nodes, projects, tuple(workloads), now_us, settings)
     return start_some(snapshot, dice, dice.choice((0.0, 0.3, 0.6, 0.9)))
 
 
 def start_some(snapshot: Snapshot, dice: random.Random, part: float) -> Snapshot:
-    """The snapshot with that part of the workloads running where there is room, in any order, within the hard rules."""
+    """Return the snapshot with this part of the workloads running, started in random order within the hard rules."""
     tree, capacities = Tree(snapshot.projects), ClusterCapacity(snapshot.nodes)
     held, firm = dict.fromkeys(tree.projects, NOTHING), dict.fromkeys(tree.projects, NOTHING)
     changed = {workload.id: workload for workload in snapshot.workloads}
@@ -437,7 +436,7 @@ def _placed(
 
 
 def free_devices(capacity: NodeCapacity, request: Request) -> tuple[int, ...] | None:
-    """The first devices that have room for the request; None when it does not fit."""
+    """Return the first devices with free capacity for the request; None if it does not fit."""
     if (
         capacity.cpu_milli < request.cpu_milli
         or capacity.memory_bytes < request.memory_bytes

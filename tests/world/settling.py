@@ -1,4 +1,4 @@
-"""A frozen world: nothing ends, nothing new comes; every decision is checked until one changes nothing."""
+"""A frozen world: no pod ends by itself and none is submitted. Each decision is checked until one changes nothing."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
     from orchestrator.planner.model import Plan, Pod, Snapshot
 
 MAX_ACTIVE_DECISIONS = 20
-"""Decisions that bind, evict or move somebody, until a frozen world is at rest."""
+"""Maximum number of decisions that bind, evict or migrate pods until a frozen world is at rest."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How long evicted pods take to go, at most, in decisions, and whether their successors wait for that.
+    """Maximum number of decisions for which evicted pods terminate, and whether their successors appear only
+    afterwards.
 
-    With `is_mixed` both differ from pod to pod, by its name. With `is_failing` starts fail by `tests.world.failing`.
+    With `is_mixed`, the name of each pod determines both. With `is_failing`, starts fail by `tests.world.failing`.
     """
 
     grace_decisions: int = 0
@@ -40,7 +41,7 @@ class Pace:
     is_failing: bool = False
 
     def cluster(self, snapshot: Snapshot) -> Departures:
-        """The cluster that starts with the snapshot."""
+        """Return a cluster that starts with the snapshot."""
         kind = FailingCluster if self.is_failing else Departures
         return kind(snapshot, self.grace, self.late)
 
@@ -68,9 +69,9 @@ def decide(
     *,
     decider: Callable[[Snapshot], Plan] = plan,
 ) -> tuple[Plan | None, list[Violation]]:
-    """The plan for the snapshot, and what is wrong with it; the plan is None when the planner raised.
+    """Return the plan for the snapshot and its violations; the plan is None if the planner raised.
 
-    `planner` has decided the snapshots before; `seed` shuffles, 0 does not compare orders.
+    `planner` has decided on the snapshots before. `seed` shuffles the snapshot; 0 does not compare orders.
     """
     try:
         decision = decider(snapshot)
@@ -88,10 +89,10 @@ def decide(
 
 @dataclass
 class Settled:
-    """What came of a frozen world."""
+    """The outcome of a frozen world."""
 
     violations: dict[str, tuple[Violation, Snapshot]]
-    """By check, the first one, and the snapshot that it was seen on."""
+    """By check, the first violation and its snapshot."""
     after: Snapshot
     decisions: int
     evictions: int
@@ -100,9 +101,9 @@ class Settled:
 def settle(
     snapshot: Snapshot, pace: Pace, seed: int = 0, *, decider: Callable[[Snapshot], Plan] = plan
 ) -> Settled:
-    """Decide until nothing changes, and check each decision and the rest.
+    """Decide until nothing changes, and check each decision and the world at rest.
 
-    The first violation of each check is kept, with the snapshot that it was seen on.
+    The first violation of each check is kept, with its snapshot.
     """
     cluster = pace.cluster(snapshot)
     planner = Planner() if decider is plan else None
@@ -137,7 +138,7 @@ def settle(
 
 
 class History:
-    """Who was evicted for whom since the world froze, and who got a place."""
+    """The evictions since the world was frozen with their beneficiaries, and the workloads that were bound."""
 
     def __init__(self) -> None:
         self._evicted: Counter[tuple[str, str, str]] = Counter()
@@ -146,12 +147,14 @@ class History:
         self._steps: dict[str, Step] = {}
 
     def note(self, before: Snapshot, decision: Plan) -> Iterator[Violation]:
-        """Take a decision; nobody may be evicted twice for a workload that has not started in between."""
+        """Record a decision. Yields evictions of a pod that repeat, for a beneficiary that has
+        not started in between.
+        """
         return iter(list(self._note(Step(before, decision))))
 
     def _note(self, step: Step) -> Iterator[Violation]:
-        # A nominee is bound before anybody is evicted: an elastic workload has what the last eviction was for, and room
-        # is then made for its next pod.
+        # A nominated pod is bound before other pods are evicted: an elastic workload then has the pod of the
+        # last eviction, and the next eviction is for its next pod.
         for binding in step.plan.bindings:
             if step.pods[binding.pod].nominated_node is not None:
                 self._waiting.pop(binding.workload, None)
@@ -170,9 +173,9 @@ class History:
             self._waiting.pop(binding.workload, None)
 
     def ineffective(self, at_rest: Snapshot) -> Iterator[Violation]:
-        """For whom somebody was evicted who did not get the room, and nobody with a better claim did.
+        """Yield beneficiaries of evictions that stayed pending, although no more entitled workload was bound.
 
-        If a pod does not end, that is known too late.
+        If a pod does not end, the planner learns that too late, so nothing is checked.
         """
         if releasing(at_rest, only_stuck=True):
             return
@@ -197,7 +200,7 @@ class History:
                 yield Violation("ineffective-eviction", f"evicted for {name} ({rule}), which waits still")
 
     def summary(self) -> str:
-        """The evictions that were repeated most."""
+        """Return the evictions that were repeated most."""
         return ", ".join(
             f"{pod} for {winner} {count} times" for (_, pod, winner), count in self._evicted.most_common(3)
         )

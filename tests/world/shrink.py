@@ -1,4 +1,4 @@
-"""Makes a failing world small: whatever can go while the same check fails goes."""
+"""Makes a failing world small: removes all parts without which the same check still fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def shrunk(snapshot: Snapshot, fails: Callable[[Snapshot], bool], max_tries: int = 600) -> Snapshot:
-    """The smallest snapshot on the way down by single removals; it fails as well."""
+    """Return a failing snapshot after single removals from which no further removal fails."""
     tries = 0
     smaller = True
     while smaller:
@@ -73,7 +73,7 @@ def _without_nodes(snapshot: Snapshot) -> Iterator[Snapshot]:
 
 
 def _without_pods(snapshot: Snapshot) -> Iterator[Snapshot]:
-    """One waiting pod less of a workload that does not need it."""
+    """Yield the snapshot without one pending pod of a workload that does not need it."""
     for workload in snapshot.workloads:
         surplus = workload.groups is None and len(workload.pods) > max(1, workload.min_member)
         last = workload.pods[-1] if workload.pods else None

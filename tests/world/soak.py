@@ -1,9 +1,9 @@
-"""Lives, saturated clusters and worlds with claims by the thousand, each decision checked.
+"""Thousands of random lives, saturated clusters and worlds with ResourceClaims, with a check of each decision.
 
     python -m tests.world.soak --lives 1000 --steps 40 --saturated 30000 --claims 10000 --seed 0 --minutes 60
 
-What fails is shrunk and written as a file, but for worlds with claims. A file is what `muster simulate` reads: its
-comment says which check failed and how the world went on.
+A failing world is shrunk and written as a file for `muster simulate`, except a world with ResourceClaims. A comment in
+the file names the failed check and the further course of the world.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 OUT = Path("reports", "soak")
 MAX_FILES = 3
-"""Failing worlds that are shrunk and written for each check; the others are only counted."""
+"""Maximum number of failing worlds that are shrunk and written for each check; others are only counted."""
 PACES = (Pace(), Pace(1), Pace(5), Pace(1, is_late=True), Pace(5, is_mixed=True))
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What was wrong in one world, on which snapshot, and whether it takes one decision or a frozen world to see it."""
+    """The violation in a world, its snapshot, and whether one decision shows it or only a frozen world."""
 
     world: str
     violation: Violation
@@ -50,9 +50,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One world: how many decisions were checked, how many pods they evict, and what was wrong.
+    """The outcome of one world: the number of checked decisions, the number of evicted pods, and the violations.
 
-    `broken` is what was wrong in a world with claims: such a world is no snapshot file, but built anew from its number.
+    `broken` is the violation in a world with ResourceClaims. Such a world is not written as a file; its number builds
+    it again.
     """
 
     decisions: int
@@ -62,7 +63,7 @@ class Outcome:
 
 
 def live(seed: int, steps: int) -> Outcome:
-    """One life, then frozen until it is at rest."""
+    """Run one life, then freeze it until it is at rest."""
     world = World(seed)
     name = f"life {seed}"
     done = 0
@@ -85,7 +86,7 @@ def live(seed: int, steps: int) -> Outcome:
 
 
 def saturate(seed: int, *, trees: bool) -> Outcome:
-    """One saturated cluster, decided until it is at rest."""
+    """Run one saturated cluster until it is at rest."""
     snapshot = saturated(seed, trees=trees)
     # worlds without a time have no failures
     pace = replace(PACES[seed % len(PACES)], is_failing=bool(snapshot.now_us))
@@ -96,7 +97,7 @@ def saturate(seed: int, *, trees: bool) -> Outcome:
 
 
 def claim(seed: int) -> Outcome:
-    """One world with device claims, decided until it is at rest."""
+    """Run one world with ResourceClaims until it is at rest."""
     try:
         return Outcome(*walk(seed))
     except AssertionError as error:
@@ -111,12 +112,12 @@ def _failures(
 
 
 def fails(check: str, pace: Pace, seed: int, snapshot: Snapshot) -> bool:
-    """Whether the check fails when the snapshot is decided on until it is at rest."""
+    """Return whether the check fails while the snapshot is decided on until it is at rest."""
     return check in settle(snapshot, pace, seed).violations
 
 
 def write(failure: Failure, folder: Path) -> Path:
-    """Shrink the failing world and write it as a snapshot file. Returns its path."""
+    """Shrink the failing world and write it as a snapshot file. Returns the path of the file."""
     check = failure.violation.check
     still_fails = partial(fails, check, failure.pace, failure.seed)
     snapshot, facts = failure.snapshot, str(failure.violation)
@@ -136,7 +137,9 @@ def write(failure: Failure, folder: Path) -> Path:
 def work(
     lives: int, steps: int, clusters: int, claims: int, seed: int
 ) -> Iterator[tuple[str, Callable[[], Outcome]]]:
-    """The worlds, lives, clusters and those with claims by turns, so that a run that is cut short has all of them."""
+    """Yield the lives, clusters and worlds with ResourceClaims alternately, so that an
+    interrupted run has all kinds.
+    """
     total = max(lives, clusters, claims)
     done_lives = done_clusters = done_claims = 0
     for number in range(1, total + 1):
@@ -157,7 +160,9 @@ def work(
 def soak(
     worlds: Iterable[tuple[str, Callable[[], Outcome]]], *, until: float, workers: int, folder: Path
 ) -> Counter[str]:
-    """Run the worlds until the monotonic time `until`, and print what comes of them. Returns the failures by check."""
+    """Run the worlds until the monotonic time `until`, and print the outcomes. Returns the
+    number of failures by check.
+    """
     by_check: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     evictions: Counter[str] = Counter()
@@ -216,7 +221,7 @@ def _outcomes(
 
 
 def main(words: list[str] | None = None) -> int:
-    """Read the command line and soak. Returns 1 when anything failed."""
+    """Run the command line. Returns 1 if any check failed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""One decision with what it was made on, and what is wrong with it."""
+"""One decision with its snapshot, and the violations found in it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Violation:
-    """What does not hold: a name for the check, and the facts."""
+    """A violation: the name of the check, and the facts."""
 
     check: str
     facts: str
@@ -35,7 +35,7 @@ class Violation:
 
 
 class Step:
-    """One decision with what it was made on, looked up once for all checks."""
+    """One decision with its snapshot, prepared for all checks."""
 
     def __init__(self, before: Snapshot, decision: Plan) -> None:
         before = self.before = sized(before)
@@ -75,7 +75,7 @@ class Step:
         )
 
     def first_chunk_bound_or_nominated(self, workload: Workload) -> Amounts:
-        """As `chunk_bound_or_nominated`, but of what grows pod by pod the first, which has a claim of its own."""
+        """Return `chunk_bound_or_nominated` of only the first chunk of a workload that grows pod by pod."""
         if workload.groups is not None:
             return self.chunk_bound_or_nominated(workload.id)
         running = sum(other.id == workload.id for other, _ in self.running)
@@ -84,7 +84,7 @@ class Step:
         return total(pods[: max(1, workload.min_member - running)])
 
     def capacity_left(self) -> ClusterCapacity:
-        """What is left of the nodes beside what runs on, once all that can be released is."""
+        """Return the capacity beside the pods that continue to run, after all other terminating pods have ended."""
         capacities = ClusterCapacity(self.before.nodes)
         for _, pod in all_pods(self.before):
             if pod.node is not None and pod.state is PodState.RELEASING and pod.stuck:
@@ -94,7 +94,9 @@ class Step:
         return capacities
 
     def promised(self, name: str, *, only_firm: bool = False) -> Amounts:
-        """What the plan nominates for the project and what is below it; `only_firm`: of what cannot be taken back."""
+        """Return the nominated amounts of a project and its children; with `only_firm`, those
+        of non-preemptible pods.
+        """
         return total(
             self.pods[entry.pod]
             for entry in self.plan.nominations
@@ -105,9 +107,10 @@ class Step:
     def tier(
         self, workload: Workload, held: dict[str, Amounts], requested: Amounts, above: Collection[str] = ()
     ) -> int:
-        """0: within the quotas with that much more, 1: within the fair shares of GPUs, 2: neither.
+        """Return 0 if the request keeps project and departments within their quotas, 1 if within their fair shares,
+        else 2.
 
-        Departments `above` do not count.
+        Departments in `above` do not count.
         """
         worst = 0
         for name in self.tree.lineage.get(workload.project, ()):

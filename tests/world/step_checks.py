@@ -1,4 +1,4 @@
-"""What has to hold of every single decision. Nothing here is shared with the planner but its data classes."""
+"""Rules for every single decision. Only the planner's data classes are shared with the planner."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def check_step(before: Snapshot, decision: Plan) -> list[Violation]:
-    """All that is wrong with the decision."""
+    """Return all violations in the decision."""
     if unknown := _unknown_ids(before, decision):
         return unknown
     step = Step(before, decision)
@@ -53,7 +53,7 @@ def _unknown_ids(before: Snapshot, decision: Plan) -> list[Violation]:
 
 
 def capacity(step: Step) -> Iterator[Violation]:
-    """Bindings are on what is free now, of nodes that admit the pod."""
+    """Check that bindings use presently free devices of nodes that admit the pod."""
     capacities = ClusterCapacity(step.before.nodes)
     for _, pod in all_pods(step.before):
         if pod.node is not None:
@@ -84,7 +84,7 @@ def _misplaced(step: Step, binding: Binding, kind: str) -> Iterator[str]:
 
 
 def pod_constraints(step: Step) -> Iterator[Violation]:
-    """Each pod that starts keeps the required constraints between pods, and so does each nominated pod later."""
+    """Check that each bound pod satisfies the required constraints between pods now, and each nominated pod later."""
     constraints = PodConstraints(step.before)
     if constraints.are_none:
         return
@@ -113,7 +113,7 @@ def pod_constraints(step: Step) -> Iterator[Violation]:
 
 
 def limits(step: Step) -> Iterator[Violation]:
-    """Who starts something is within all limits with it, and with what still leaves."""
+    """Check that each project that starts pods is within its limits, with its terminating pods."""
     for name in _projects_of(step, step.plan.bindings):
         started = total(
             step.pods[entry.pod]
@@ -127,7 +127,7 @@ def limits(step: Step) -> Iterator[Violation]:
 
 
 def model_limits(step: Step) -> Iterator[Violation]:
-    """The same for GPUs of each model."""
+    """Check the limits on GPU models in the same way."""
     held: dict[tuple[str, str], int] = {}
     started = [
         (step.workloads[entry.workload], entry.node, step.pods[entry.pod]) for entry in step.bound.values()
@@ -148,13 +148,13 @@ def model_limits(step: Step) -> Iterator[Violation]:
 
 
 def firm_work(step: Step) -> Iterator[Violation]:
-    """Non-preemptible pods, terminating ones with them, stay within the quotas, and are not evicted."""
+    """Check that non-preemptible pods, with terminating ones, stay within the quotas, and are not evicted."""
     firm = [entry for entry in step.plan.bindings if not step.workloads[entry.workload].preemptible]
     for name in _projects_of(step, firm):
         own = [entry for entry in firm if name in step.tree.lineage[step.workloads[entry.workload].project]]
         requested = total(
             step.pods[entry.pod] for entry in own
-        )  # of CPUs alone: GPUs above the quota are no bar
+        )  # bounds only requested resources: a pod with only CPUs may start although GPUs exceed the quota
         if not within(step.firm_until_gone[name], step.tree.quota(name), requested):
             yield Violation(
                 "firm", f"{name}: {step.firm_until_gone[name]} above quota {step.tree.quota(name)}"
@@ -164,9 +164,7 @@ def firm_work(step: Step) -> Iterator[Violation]:
         project = step.tree.projects.get(workload.project)
         unhealthy = node is not None and (node.unhealthy or node.unhealthy_gpus or not node.schedulable)
         may_move = project is not None and project.moves_non_preemptible and unhealthy
-        is_own = (
-            eviction.beneficiary == eviction.workload
-        )  # a gang that lost a member, or is moved off a bad node
+        is_own = eviction.beneficiary == eviction.workload  # it lost a member, or is migrated from a bad node
         if not workload.preemptible and not may_move and not is_own:
             yield Violation("firm", f"{eviction.pod} is evicted and cannot be taken back ({eviction.rule})")
 
@@ -181,7 +179,7 @@ def _projects_of(step: Step, bindings: tuple[Binding, ...] | list[Binding]) -> l
 
 
 def evictions_inside(step: Step) -> Iterator[Violation]:
-    """Inside a project only the more urgent, or the older by a reservation, takes from another; and no pod twice."""
+    """Check that within a project only more entitled workloads evict others, and that no pod is evicted twice."""
     for pod, count in Counter(eviction.pod for eviction in step.plan.evictions).items():
         if count > 1 or step.pods[pod].state is not PodState.ALLOCATED:
             yield Violation(
@@ -196,9 +194,9 @@ def evictions_inside(step: Step) -> Iterator[Violation]:
 
 
 def minimum_runtimes(step: Step) -> Iterator[Violation]:
-    """Nobody loses what it needs to run before its minimum runtime is over, unless it has another place.
+    """Check that no workload loses pods of its minimum during its minimum runtime, unless they are nominated elsewhere.
 
-    What goes for somebody from whom it is not protected any more could go: others took what was surplus beside it.
+    A victim without protection from its beneficiary does not count: other evictions may have taken the surplus pods.
     """
     if not step.before.now_us:
         return
@@ -211,7 +209,7 @@ def minimum_runtimes(step: Step) -> Iterator[Violation]:
     for eviction, seconds in protected:
         victim = step.workloads[eviction.workload]
         stays = [pod for workload, pod in step.running if workload.id == victim.id]
-        # what is moved has a place, and goes on
+        # migrated pods have a placement and continue
         stays += [
             pod
             for pod in victim.pods
@@ -224,7 +222,9 @@ def minimum_runtimes(step: Step) -> Iterator[Violation]:
 
 
 def _protected_seconds(step: Step, eviction: Eviction) -> int | None:
-    """The minimum runtime that protects the victim from whom it goes for; None if it is over, or there is none."""
+    """Return the minimum runtime, in seconds, that protects the victim from the beneficiary; None if it is over or
+    unset.
+    """
     victim, winner = step.workloads[eviction.workload], step.workloads.get(eviction.beneficiary)
     if winner is None or winner.id == victim.id or eviction.pod in step.nominated:
         return None
@@ -237,13 +237,13 @@ def _protected_seconds(step: Step, eviction: Eviction) -> int | None:
 
 
 def caps(step: Step) -> Iterator[Violation]:
-    """No decision evicts or moves more than the administrator allows, nor what a disruption budget protects."""
+    """Check that a decision evicts and migrates at most the permitted numbers, and respects disruption budgets."""
     settings = step.before.settings
     if settings.max_evictions is not None and len(step.evicted) > settings.max_evictions:
         yield Violation("cap", f"{len(step.evicted)} evictions, {settings.max_evictions} are allowed")
     moved: dict[str, list[str]] = {}
     for eviction in step.plan.evictions:
-        # Who goes by another rule, and fits elsewhere, is not moved to make the room.
+        # A victim of another rule that is nominated elsewhere does not count as migrated.
         if eviction.rule == "consolidation":
             moved.setdefault(eviction.beneficiary, []).append(eviction.pod)
             if eviction.pod not in step.nominated:
@@ -259,7 +259,7 @@ def caps(step: Step) -> Iterator[Violation]:
 
 
 def _count_chunks(step: Step, name: str) -> int:
-    """How often room is made for the workload: for what its gang needs, then for every further pod."""
+    """Return the number of chunks of the workload for which pods may be migrated: its gang, then each further pod."""
     workload = step.workloads[name]
     given = sum(entry.workload == name for entry in (*step.plan.bindings, *step.plan.nominations))
     if workload.groups is not None:
@@ -269,7 +269,7 @@ def _count_chunks(step: Step, name: str) -> int:
 
 
 def gangs(step: Step) -> Iterator[Violation]:
-    """A gang starts whole. One that lost pods, or is being moved, is completed, as far as pods are promised places."""
+    """Check that a gang starts as a whole. A gang that lost pods or is migrated may be completed by nominated pods."""
     started: dict[str, list[Pod]] = {}
     for binding in step.plan.bindings:
         started.setdefault(binding.workload, []).append(step.pods[binding.pod])
@@ -285,7 +285,9 @@ def gangs(step: Step) -> Iterator[Violation]:
 
 
 def nominations(step: Step) -> Iterator[Violation]:
-    """Promised rooms are there once what is being released is gone, belong to pods that still want them, once each."""
+    """Check that nominated placements are free once terminating pods have ended, and that each pending pod has at most
+    one.
+    """
     capacities = step.capacity_left()
     for binding in (*step.plan.bindings, *step.plan.nominations):
         capacities.take(binding.node, step.pods[binding.pod].request, binding.devices)
@@ -300,7 +302,7 @@ def nominations(step: Step) -> Iterator[Violation]:
 
 
 def shares(step: Step) -> Iterator[Violation]:
-    """The fair shares are those of an independent calculation. GPU models with limits of their own are left out."""
+    """Check the fair shares against an independent calculation. GPU models with limits of their own are left out."""
     if any(project.gpu_models for project in step.before.projects):
         return
     expected = fair_shares(step.before, step.tree)
@@ -313,7 +315,7 @@ def shares(step: Step) -> Iterator[Violation]:
 
 
 def reasons(step: Step) -> Iterator[Violation]:
-    """Whoever waits is told why, and nobody else is."""
+    """Check that exactly the pending workloads have reasons."""
     waiting = {
         workload.id
         for workload, pod in all_pods(step.before)
@@ -344,7 +346,7 @@ CHECKS: tuple[Callable[[Step], Iterator[Violation]], ...] = (
 
 
 def shuffled(snapshot: Snapshot, seed: int) -> Snapshot:
-    """The same snapshot in another order."""
+    """Return the same snapshot in another order."""
     shuffler = random.Random(seed)  # noqa: S311 - a shuffle that can be repeated
     return replace(
         snapshot,
@@ -359,7 +361,9 @@ def shuffled(snapshot: Snapshot, seed: int) -> Snapshot:
 
 
 def difference(first: Plan, second: Plan) -> str | None:
-    """In which parts two plans for the same snapshot differ, their order included; None: in none."""
+    """Return the parts in which two plans for the same snapshot differ, including their order;
+    None if they are equal.
+    """
     parts = []
     for name in (
         "bindings",

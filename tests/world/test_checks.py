@@ -1,4 +1,4 @@
-"""The checks themselves: each notices a plan, or a planner, that does what it forbids."""
+"""The checks themselves: each detects a plan, or a planner, that violates its rule."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NOBODY: Mapping[str, int] = {}
 
 
 def on(work: Workload, name: str, *devices: tuple[int, ...], **changes: object) -> Workload:
-    """The workload with its first pods running on these devices of the node."""
+    """Return the workload with its first pods running on these devices of the node."""
     pods = [
         replace(pod, state=PodState.ALLOCATED, node=name, devices=held)
         for pod, held in zip(work.pods, devices, strict=False)
@@ -78,7 +78,7 @@ def decided(
     evictions: tuple[Eviction, ...] = (),
     nominations: tuple[Binding, ...] = (),
 ) -> set[str]:
-    """The checks that fail for this plan, but for those about shares and reasons, which it leaves empty."""
+    """Return the failed checks for this plan, except those on shares and reasons, which the plan leaves empty."""
     wrong = check_step(snapshot, Plan(bindings, evictions, NOBODY, NOBODY, {}, nominations))
     return {violation.check for violation in wrong} - {"shares", "reasons"}
 
@@ -124,7 +124,7 @@ def test_no_node_gives_more_than_it_has_of_another_resource(has: int, checks: se
 
 
 def with_traits(work: Workload, **traits: object) -> Workload:
-    """The workload with pods of the namespace of its project, whose label `app` is its name."""
+    """Return the workload with pods in its project's namespace, with its name as their label `app`."""
     own = PodTraits(f"muster-{work.project}", (("app", work.name),), **traits)  # type: ignore[arg-type]
     return replace(work, pods=tuple(replace(pod, traits=own) for pod in work.pods))
 
@@ -213,12 +213,12 @@ def test_a_pod_within_quota_is_evicted_only_with_a_nomination() -> None:
     large = replace(A1.pods[0], request=Request(gpu_count=3), devices=(0, 1, 2))
     too_large = replace(
         A1, pods=(large,)
-    )  # for the quota: a small job behind it is covered, or the first to go
+    )  # the small job behind it can count as within the quota, or as the first victim
     assert decided(cluster(too_large, A2, B1, gpus=6), evictions=(evict("a2-0", "b1"),)) == set()
     losses = (evict("a1-0", "b1"), evict("a2-0", "a0", "priority"))
     small = on(workload("a2", "a", 1000, age=2), "n", (2,))
     for second in (A2, small):
-        # the state at the beginning counts, whatever a sibling with a higher claim takes in the decision
+        # the state before the decision counts, even if a more entitled sibling takes quota in the decision
         for first in (workload("a0", "a", 1000, priority=90), workload("a0", "a", 2000, preemptible=False)):
             starts = (bind("a0-0", *range(2, 2 + first.pods[0].request.gpu_count)),)
             assert decided(cluster(A1, second, B1, first), evictions=losses, nominations=starts) == {
@@ -249,7 +249,7 @@ def test_caps_budgets_and_minimum_runtimes_hold() -> None:
     once = cluster(A1, two, B1, gpus=6, settings=Settings(max_consolidation_victims=1))
     both = (evict("a2-0", "b1", "consolidation"), evict("a2-1", "b1", "consolidation"))
     assert decided(once, evictions=both, nominations=(bind("a2-0", 4), bind("a2-1", 5))) == {"cap"}
-    # what is taken back is not moved to make the room, though it fits elsewhere
+    # a reclaimed pod does not count as migrated, even if it fits elsewhere
     assert decided(unmoved, evictions=losses, nominations=(bind("a2-0", 4, 5),)) == set()
     protected = cluster(A1, A2, B1, budgets=(Budget("pdb", 0, ("a2-0",)),))
     assert decided(protected, evictions=losses) == {"budget"}
@@ -261,7 +261,7 @@ def test_caps_budgets_and_minimum_runtimes_hold() -> None:
 def test_the_older_of_two_jobs_is_within_the_quota_also_where_the_younger_would_keep_its_gpus(
     quota_cpu_milli: int | None,
 ) -> None:
-    """Each of the two jobs alone has the GPUs of the quota. The older one is within the quota of GPUs and of CPUs."""
+    """Each of the two jobs alone uses all GPUs of the quota. The older job is within the quotas of GPUs and of CPUs."""
     teams = (project("a", 1000, quota_cpu_milli=quota_cpu_milli), project("b", 2000))
     jobs = [on(workload(f"a{age}", "a", 1000, age=age), "n", (age,)) for age in (1, 2)]
     cpus = [
@@ -307,7 +307,7 @@ def test_a_nominee_with_a_quota_for_the_model_takes_the_nomination_of_one_withou
 ) -> None:
     bounds = GpuModelBounds("A100", quota_gpu_milli=quota_milli)
     teams = [project("a", 1000, gpu_models=(bounds,)), project("b", 2000)]
-    if is_in_department:  # which has what its projects have
+    if is_in_department:  # the department holds the same as its projects
         teams = [replace(teams[0], parent="d"), teams[1], project("d", 1000)]
     promised = replace(B1, pods=(replace(B1.pods[0], nominated_node="n", nominated_devices=(2, 3)),))
     snapshot = cluster(promised, workload("a9", "a", 1000, age=9), projects=tuple(teams))
@@ -340,7 +340,7 @@ def test_a_nomination_that_a_lost_gpu_leaves_to_another_pod_of_its_job_is_lost_t
 
 @pytest.mark.parametrize(("other_milli", "checks"), [(2000, set()), (1000, {"nomination-lost"})])
 def test_of_several_lost_nominations_the_largest_can_be_the_last(other_milli: int, checks: set[str]) -> None:
-    """The side that loses holds one GPU more than its quota until the larger of its two workloads goes."""
+    """The losing side exceeds its quota by one GPU until the larger of its two workloads is evicted."""
     teams = (project("a", 4000), project("b", 1000))
     size = other_milli // 1000
     other = workload("b2", "b", other_milli, age=4)
@@ -358,7 +358,7 @@ def test_of_several_lost_nominations_the_largest_can_be_the_last(other_milli: in
 def test_a_nomination_is_lost_only_by_the_resources_that_a_more_entitled_workload_takes_cpus_included() -> (
     None
 ):
-    """The taker needs no GPU, and the devices that it leaves go to younger work; beside GPUs alone all would fit."""
+    """The taker needs no GPU, and a younger workload gets its devices. With GPUs alone, all would fit."""
     teams = (project("a", 0), project("b", 0), project("c", 4000))
     (pod,) = B1.pods
     request = replace(pod.request, cpu_milli=70_000)
@@ -381,7 +381,7 @@ def test_a_nomination_is_lost_only_by_the_resources_that_a_more_entitled_workloa
 def test_a_workload_within_its_fair_share_takes_the_nomination_of_a_side_above_its_own(
     left_milli: int, checks: set[str]
 ) -> None:
-    """The taker's department is above its share as well, but not served better than the other is afterwards."""
+    """The taker's department is also above its share, but afterwards not better served than the other."""
     teams = (
         project("left", 1000),
         project("right", 1000),
@@ -425,7 +425,7 @@ def test_a_nomination_of_a_non_preemptible_workload_ends_with_its_quota() -> Non
 def test_a_workload_within_the_quota_of_its_department_takes_the_nomination_of_a_borrower(
     quota_milli: int, checks: set[str]
 ) -> None:
-    """Both are beyond the quotas of their own projects, and within their fair shares."""
+    """Both workloads exceed the quotas of their projects, and are within their fair shares."""
     teams = (
         project("left", quota_milli),
         project("right", 0),
@@ -443,7 +443,7 @@ def test_a_workload_within_the_quota_of_its_department_takes_the_nomination_of_a
 def test_the_first_pod_of_an_elastic_workload_has_an_entitlement_of_its_own(
     minimum: int, checks: set[str]
 ) -> None:
-    """One of its pods is within the quota, and has the better claim; the rest of the room is of no use then."""
+    """One of its pods is within the quota and more entitled; the loser cannot use the rest of the placement."""
     promised = replace(
         B1, pods=(replace(B1.pods[0], nominated_node="n", nominated_devices=(2, 3)),), project="a", id="b1"
     )
@@ -480,7 +480,9 @@ def test_migrated_pods_count_for_the_minimum_runtime_of_their_workload() -> None
 
 @pytest.mark.parametrize(("pods", "checks"), [(2, set()), (1, {"nomination-lost"})])
 def test_the_claim_of_a_gang_with_sub_groups_is_that_of_all_its_pods(pods: int, checks: set[str]) -> None:
-    """Both pods together are beyond the quota, and who is within its own has the better claim; one is not."""
+    """Both pods together exceed the quota, and a workload within its quota is more entitled. One pod alone does not
+    exceed it.
+    """
     names = ("leader", "worker")[:pods]
     groups = SubGroup("", children=tuple(SubGroup(name, 1) for name in names))
     gang = workload("g", "b", 2000, pods=pods, age=3)
@@ -519,7 +521,7 @@ def test_a_planner_that_never_rests_or_forgets_is_noticed() -> None:
 def test_a_pod_may_make_way_again_for_the_next_pod_of_a_workload_that_has_grown(
     is_bound: bool, count: int
 ) -> None:
-    """What the first eviction was for is bound in the decision that makes room for the next pod, or it is not."""
+    """The beneficiary of the first eviction is bound, or not, in the decision that evicts for its next pod."""
     grows = workload("b1", "b", 1000, pods=2, age=3)
     first = replace(grows.pods[0], nominated_node="n", nominated_devices=(2,))
     promised = replace(grows, pods=(first, grows.pods[1]))
@@ -647,7 +649,7 @@ def test_only_a_failure_of_its_own_or_of_the_node_excuses_idle_gpus(
 
 
 def test_starts_fail_by_the_names_of_workloads_and_nodes() -> None:
-    """The cluster does with each workload what its name says, once."""
+    """Each workload behaves once as its name requests."""
     nodes = (node("n", 8), node("rejects-m", 8))
     work = [
         workload(f"w-{kind}", "a", 1000, pods=2, gang=True, age=age)

@@ -1,4 +1,4 @@
-"""Each sentence of a reason that says what would help is true: it is done, and the workload runs."""
+"""Each remedy in a reason is true: a test carries it out, and the workload runs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_workload_said_to_wait_for_terminating_pods_does(world: Path, grace_de
 
 
 def test_remedies_are_said_at_all() -> None:
-    """Enough of the same clusters have somebody who is told what would help, so that something is checked above."""
+    """Enough of the same clusters have reasons with remedies, so that the test above checks something."""
     runs = [
         settle(saturated(seed, trees=trees), max_decisions=30)
         for seed in range(60)
@@ -68,7 +68,7 @@ FULL = workload("b", "b", 2000)
 
 
 def untrue_words(message: str, *work: Workload, limit: int | None = None, gpus: int = 2) -> list[str]:
-    """What is untrue in a message about the first workload."""
+    """Return the false statements in a message about the first workload."""
     teams = (project("a", 0, limit_gpu_milli=limit), project("b", 4000))
     snapshot = settle(Snapshot((node("n", gpus),), teams, work)).after
     return list(untrue(snapshot, work[0].id, PendingReason(Waiting.CLUSTER_FULL, message)))
@@ -181,7 +181,7 @@ def test_false_waits_are_noticed() -> None:
     ],
 )
 def test_false_waits_for_a_limit_or_quota_are_noticed(charged: str, held: int | None) -> None:
-    """Two GPUs of b, which are preemptible, terminate."""
+    """Two GPUs of project b, in preemptible pods, are terminating."""
     teams = (project("a", 2000), project("b", 0, over_quota_weight=1))
     lent = settle(Snapshot((node("n", 2),), teams, (FULL,))).after
     snapshot = replace(lent, workloads=(*lent.workloads, workload("a", "a", 2000)))

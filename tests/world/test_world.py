@@ -1,6 +1,6 @@
-"""Lives and saturated clusters at random, each decision checked: 50 seeds in `make test`, 50 in `make test-rare`.
+"""Random lives and saturated clusters, with a check of each decision: 50 seeds in `make test`, 50 in `make test-rare`.
 
-`make soak` runs them by the thousand.
+`make soak` runs thousands of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.world.soak import Failure
 
 SLOW = (29, 32)
-"""The lives of these seeds take as long as those of 48 others together."""
+"""The lives of these two seeds take as long as those of 48 others together."""
 NOT_MENDED = pytest.mark.xfail(strict=True, reason="docs/explanation/guarantees.md, known gaps")
 SEEDS = [
     pytest.param(seed, marks=pytest.mark.rare) if seed in SLOW or seed >= 30 else seed for seed in range(100)

@@ -1,8 +1,8 @@
-"""Fair shares worked out anew, with fractions: quotas first, then what is left over, by strict priority and by weight.
+"""Fair shares computed independently with fractions: quotas first, then the rest by strict priority and by weight.
 
-A share is rounded to whole devices once, at the end: those that are left go to the largest remainders, then to the
-older project. A department asks for what the limits below it let its projects hold; what no node can serve is not
-asked for.
+A share is rounded to whole devices once, at the end: remaining devices go to the largest remainders, then to the older
+project. A department requests the amount that its projects may hold under the limits below it. Requests that no node
+can satisfy do not count.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Side:
-    """One project's side of a division, in `gpu_milli`."""
+    """One project in a division, in `gpu_milli`."""
 
     name: str
     quota: int | None
@@ -44,7 +44,9 @@ class Side:
 
 
 def fair_shares(snapshot: Snapshot, tree: Tree) -> dict[str, int] | None:
-    """Everybody's share in `gpu_milli`; None where demand that only some nodes can serve overlaps in part."""
+    """Return each project's share in `gpu_milli`; None if the sets of nodes for different requests overlap only in
+    part.
+    """
     demand: dict[str, int] = {}
     for name in tree.projects:
         own = _demand(snapshot, tree, name)
@@ -61,7 +63,7 @@ def fair_shares(snapshot: Snapshot, tree: Tree) -> dict[str, int] | None:
 
 
 def capacity(nodes: Iterable[Node]) -> Amounts:
-    """What nodes that take work have, less what other schedulers hold."""
+    """Return the capacity of the schedulable nodes, without the use of other schedulers."""
     amounts = NOTHING
     for node in nodes:
         if node.schedulable:
@@ -99,7 +101,7 @@ def _share(
 
 
 def divide(amount: int, sides: list[Side]) -> dict[str, int]:
-    """Each side's share of the amount."""
+    """Return each side's share of the amount."""
     shares = {side.name: min(amount if side.quota is None else side.quota, side.wanted) for side in sides}
     surplus = max(0, amount - sum(shares.values()))
     for priority in sorted({side.priority for side in sides}, reverse=True):
@@ -144,14 +146,14 @@ def _level(amount: Fraction, hungry: Mapping[Side, Fraction]) -> dict[Side, int]
 
 
 def _demand(snapshot: Snapshot, tree: Tree, project: str) -> int | None:
-    """What the project's own workloads ask for, as far as nodes could serve it if they were empty."""
+    """Return the demand of the project's own workloads that empty nodes could satisfy."""
     nodes = {node.name: node for node in snapshot.nodes}
     by_nodes: dict[frozenset[str], int] = {}
     held = outside = 0
     for workload in snapshot.workloads:
         if workload.project != project:
             continue
-        # who leaves counts until somebody comes in its place
+        # a terminating pod counts until a pending pod replaces it
         leaving = sorted(
             (pod for pod in workload.pods if pod.state is PodState.RELEASING and not pod.stuck),
             key=lambda pod: (not pod.replaced, pod.id),
@@ -159,7 +161,7 @@ def _demand(snapshot: Snapshot, tree: Tree, project: str) -> int | None:
         replaced = sum(pod.replaced for pod in leaving)
         for pod in (*allocated(workload), *leaving[max(replaced, len(pending(workload))) :]):
             held += pod.request.gpu_milli
-            # as when it waited
+            # the nodes on which it could run, as for pending pods
             where = frozenset(
                 node.name
                 for node in snapshot.nodes
@@ -180,7 +182,7 @@ def _demand(snapshot: Snapshot, tree: Tree, project: str) -> int | None:
 
 
 def _chunks(workload: Workload) -> list[list[Pod]]:
-    """The waiting pods: what a gang needs together, the others one by one."""
+    """Return the pending pods in chunks: the minimum of a gang together, the others one by one."""
     if not pending(workload):
         return []
     core = next_chunk(workload)
@@ -218,7 +220,7 @@ def _served(
 
 
 def could_hold(node: Node, pod: Pod) -> bool:
-    """Whether the pod would fit on the node if nothing of muster's ran there."""
+    """Return whether the pod would fit on the node without muster's other pods."""
     request = pod.request
     devices = max(0, node.usable_gpus - node.foreign.gpu_count)
     return (
@@ -235,7 +237,7 @@ def could_hold(node: Node, pod: Pod) -> bool:
 
 
 def _bounded(snapshot: Snapshot, by_nodes: Mapping[frozenset[str], int]) -> int | None:
-    """The part that the nodes can serve at most; None unless the sets of nodes are nested or apart."""
+    """Return the maximum demand that the nodes can satisfy; None unless the sets of nodes are nested or disjoint."""
     sets = sorted((where for where in by_nodes if where), key=lambda where: (len(where), sorted(where)))
     blocks: list[tuple[frozenset[str], int]] = []
     for where in sets:

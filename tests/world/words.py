@@ -1,6 +1,6 @@
-"""Whether what a reason says would help does help: each remedy is read off the sentence and done in a simulation.
+"""Whether the remedies in a reason help: each is parsed from the sentence and carried out in a simulation.
 
-The texts are in one module of the planner; the patterns below are all that is known of them here.
+The sentences are in one module of the planner; the patterns below are all that this module knows of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def untrue(snapshot: Snapshot, name: str, reason: PendingReason) -> Iterator[str]:
-    """The remedies in the reason that do not help the workload of the snapshot, which is at rest."""
+    """Yield the remedies in the reason that do not help the workload. The snapshot is at rest."""
     workload = next(one for one in snapshot.workloads if one.id == name)
     for pattern, change in REMEDIES.items():
         for match in re.finditer(pattern, reason.message):
@@ -35,18 +35,18 @@ def untrue(snapshot: Snapshot, name: str, reason: PendingReason) -> Iterator[str
 
 
 def remedies(reason: PendingReason) -> list[str]:
-    """The parts of the reason that say what would help, as far as they are known here."""
+    """Return the known remedies in the reason."""
     return [match.group() for pattern in REMEDIES for match in re.finditer(pattern, reason.message)]
 
 
 def _starts(changed: Snapshot, workload: Workload) -> bool:
-    """Whether more of the workload runs once the changed cluster is at rest."""
+    """Return whether more of the workload runs once the changed cluster is at rest."""
     after = next(one for one in settle(changed, max_decisions=30).after.workloads if one.id == workload.id)
     return len(allocated(after)) > len(allocated(workload))
 
 
 def _end(snapshot: Snapshot, workload: Workload, goes: Callable[[Workload], bool]) -> Snapshot:
-    """The snapshot without the running work that goes, and without others that wait for the same room."""
+    """Return the snapshot without the running workloads for which `goes` is true, and without other pending ones."""
     others = [
         one
         for one in snapshot.workloads
@@ -75,7 +75,7 @@ def _project_ends(snapshot: Snapshot, workload: Workload, match: re.Match[str]) 
 
 
 def _higher_limit(snapshot: Snapshot, workload: Workload, match: re.Match[str]) -> Snapshot:
-    """No limits any more for the project that the sentence names, and for that one alone."""
+    """Return the snapshot without the limits of the one project that the sentence names."""
 
     def unlimited(project: Project) -> Project:
         models = tuple(replace(bounds, limit_gpu_milli=None) for bounds in project.gpu_models)
@@ -87,7 +87,7 @@ def _higher_limit(snapshot: Snapshot, workload: Workload, match: re.Match[str]) 
 
 
 def _higher_quota(snapshot: Snapshot, workload: Workload, match: re.Match[str]) -> Snapshot:
-    """As much quota as is held and asked for, for the project and its departments."""
+    """Return the snapshot with quotas as high as use and requests, for the project and its departments."""
     tree, facts = Tree(snapshot.projects), sized(snapshot)
     held = held_by_project(tree, ((one, pod) for one in facts.workloads for pod in allocated(one)))
     asking = next(one for one in facts.workloads if one.id == workload.id)
@@ -142,7 +142,7 @@ REMEDIES: dict[str, Change] = {
     r"only the limit of (?P<project>[\w-]+) is in its way": _higher_limit,
     r"starts at once if its pods declare that they end within (?P<minutes>\d+) min": _declared_end,
 }
-"""By the words, the change that they promise to help."""
+"""By pattern, the change that the sentence names as a remedy."""
 
 NEVER = (
     r"thousandths of a processor",
@@ -151,13 +151,13 @@ NEVER = (
     r"(?<![\w.])1 (?:GPU|CPU|node|pod)s\b",
     r"asks for 0 ",
 )
-"""Words that no reason has: units that nobody uses, amounts below nothing, one of many."""
+"""Patterns that no reason may contain: wrong units, negative amounts, a plural after 1."""
 
 _SIZES = {"MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def false_facts(snapshot: Snapshot, reason: PendingReason) -> Iterator[str]:
-    """Amounts in the reason that the snapshot, which is at rest, does not have: what is held, what is missing."""
+    """Yield the wrong amounts in the reason, held or missing. The snapshot is at rest."""
     tree = Tree(snapshot.projects)
     held = held_by_project(tree, ((one, pod) for one in sized(snapshot).workloads for pod in allocated(one)))
     for match in re.finditer(r"(?P<project>[\w-]+) holds (?P<gpus>[\d.]+) \(quota ", reason.message):
@@ -171,7 +171,7 @@ def false_facts(snapshot: Snapshot, reason: PendingReason) -> Iterator[str]:
 
 
 def false_eviction(message: str) -> bool:
-    """Whether a message of an eviction says that somebody is over a bound that is not passed."""
+    """Return whether an eviction message names an exceeded bound that is not exceeded."""
     match = re.search(
         r" holds ([\d.]+) (\w+)(?: of \S+)?, over its (?:quota|fair share) of ([\d.]+)(?: (\w+))?", message
     )
@@ -189,9 +189,9 @@ _NOMINATED = re.compile(
 
 
 def false_waits(before: Snapshot, decision: Plan) -> Iterator[str]:
-    """What is untrue in the sentences of the decision about nominations: the places, and what terminating pods hold.
+    """Yield false statements of the decision about nominations: the nodes, and the use of terminating pods.
 
-    Pods terminate on the nominated nodes and hold the place, or they hold the amount of the limit or quota.
+    The pods must terminate on the nominated nodes, or hold the stated amount of the limit or quota.
     """
     step = Step(before, decision)
     for name, reason in decision.pending.items():
@@ -209,7 +209,7 @@ def false_waits(before: Snapshot, decision: Plan) -> Iterator[str]:
             if held != round(float(match["amount"]) * _UNITS[match["unit"].rstrip("s")]):
                 yield f"{name}: terminating pods hold {held}: {reason.message}"
         elif not {place.pod for place in places}.isdisjoint(pod.id for _, pod in step.leaving):
-            continue  # one of them comes back there and has still to go from where it is
+            continue  # a nominated pod is itself evicted and still terminates elsewhere
         elif not any(pod.node in nodes for _, pod in step.leaving):
             yield f"{name}: no pod on them goes: {reason.message}"
         elif _are_free(step, places):
@@ -220,7 +220,7 @@ _UNITS = {"GPU": 1000, "CPU": 1000, **_SIZES}
 
 
 def _held_by_terminating(step: Step, match: re.Match[str]) -> int:
-    """What terminating pods hold of the limit or quota that the sentence names, in thousandths or bytes."""
+    """Return the terminating pods' use of the limit or quota that the sentence names, in thousandths or bytes."""
     unit = match["unit"].rstrip("s")
     resource = ("GPU", "CPU").index(unit) if unit in ("GPU", "CPU") else 2
     held = 0
@@ -233,7 +233,7 @@ def _held_by_terminating(step: Step, match: re.Match[str]) -> int:
 
 
 def _are_free(step: Step, places: list[Binding]) -> bool:
-    """Whether the pods would fit at their places beside all that is there now, starts or is nominated too."""
+    """Return whether the pods would fit at their placements beside all present, bound and nominated pods."""
     capacities = ClusterCapacity(step.before.nodes)
     for _, pod in all_pods(step.before):
         if pod.node is not None:

@@ -1,4 +1,6 @@
-"""A cluster that lives: time passes, work comes and ends, nodes fail and return, evicted and deleted pods terminate."""
+"""A cluster that lives: time passes, workloads come and end, nodes fail and return, evicted
+and deleted pods terminate.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ MAX_WORKLOADS = 18
 
 
 class World:
-    """One life by its seed. `step` lets something happen and decides; `violations` are what was wrong, by check."""
+    """One life by its seed. `step` changes something and decides; `violations` are those found, by check."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -48,7 +50,7 @@ class World:
         return self.cluster.snapshot
 
     def step(self) -> bool:
-        """Live a little and decide. False: the planner raised, and the life is over."""
+        """Let time and changes pass, and decide. Returns False if the planner raised, which ends the life."""
         self._steps += 1
         self._change(now_us=self.snapshot.now_us + self._dice.choice((1, 5, 30, 120)) * SECOND_US)
         for event, chance in (
@@ -72,7 +74,7 @@ class World:
         if isinstance(self.cluster, FailingCluster):
             self.cluster.refresh()
         snapshot = self.snapshot
-        # books are dropped now and then: a restart
+        # now and then the planner loses its state, as by a restart
         if self._dice.random() < 0.05:
             self._planner = Planner()
         decision, violations = decide(snapshot, self._planner, self.seed * 1000 + self._steps)
@@ -109,20 +111,20 @@ class World:
         if len(self.snapshot.workloads) >= MAX_WORKLOADS or not self.snapshot.nodes:
             return
         team = self._dice.choice(self._teams())
-        # a moment apart: what is made at the same microsecond has the order of its name
+        # one microsecond apart, because workloads of the same microsecond are ordered by name
         created_us = self.snapshot.now_us + self._maker.counter
         largest = max(node.gpu_count for node in self.snapshot.nodes)
         new = self._maker.workload(team.name, created_us, largest)
         self._change(workloads=(*self.snapshot.workloads, new))
 
     def _finish(self) -> None:
-        """Some workload ends: its pods have ended by themselves, or it is deleted and its pods terminate."""
+        """End some workload: its pods succeed, or it is deleted and its pods terminate."""
         running = [workload for workload in self.snapshot.workloads if allocated(workload)]
         if running:
             self._delete(self._dice.choice(running))
 
     def _submit_instead(self) -> None:
-        """A user deletes a non-preemptible workload and submits one like it at once."""
+        """Let a user delete a non-preemptible workload and submit a similar one at once."""
         firm = [each for each in self.snapshot.workloads if allocated(each) and not each.preemptible]
         if not firm:
             return
@@ -150,7 +152,7 @@ class World:
             del self._deleted[name]
 
     def _is_stuck(self, name: str, step: int) -> bool:
-        """Whether pods of the deleted workload do not end, before an administrator deletes them by force."""
+        """Return whether pods of the deleted workload do not end until an administrator deletes them by force."""
         pods = [pod for workload in self.snapshot.workloads if workload.id == name for pod in workload.pods]
         return any(pod.stuck for pod in pods) and self._steps < step + 10
 
@@ -169,7 +171,7 @@ class World:
         self._change_workloads(dict.fromkeys(over))
 
     def _break_node(self) -> None:
-        """A node is not ready, or gone and what ran there waits again, or some of its GPUs fail; for a while."""
+        """Let a node be not ready, or vanish with its pods pending again, or lose some GPUs, for a while."""
         whole = [node for node in self.snapshot.nodes if node.name not in self._broken]
         if len(whole) < 2:
             return
@@ -199,7 +201,7 @@ class World:
             self._replace_node(node, replace(node, lost_gpus=1))
 
     def _restart_counts(self) -> None:
-        """Workloads of which nothing runs any more have not started."""
+        """Mark workloads without running pods as not started."""
         self._change_workloads(
             {
                 workload.id: replace(workload, started_at_us=0)
@@ -226,7 +228,7 @@ class World:
         self._change(nodes=tuple(node for node in nodes if node is not None))
 
     def _set_quota(self) -> None:
-        """Somebody gets a smaller quota: a sum that could be kept can still be kept."""
+        """Set a project's quota to at most the present one, so that the cluster can still satisfy all quotas."""
         project = self._dice.choice(self._teams())
         quota = self._dice.randint(0, (project.quota_gpu_milli or 0) // DEVICE_MILLI) * DEVICE_MILLI
         changed = replace(project, quota_gpu_milli=quota)
@@ -245,7 +247,9 @@ class World:
         self._change_workloads(changed)
 
     def _count_budgets(self) -> None:
-        """Every fourth workload, by its name, may lose one pod less than it has running."""
+        """Give every fourth workload, by name, a budget that allows a fixed number of evictions; 0 while a pod is not
+        running.
+        """
         if not self.style.budgets:
             return
         budgets = []
