@@ -1,4 +1,4 @@
-"""A control plane for tests of the operator that change its nodes or its faults."""
+"""A lab for each test of the operator that changes the nodes or causes faults."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from musterlab.cluster import Lab, start
 
 @pytest.fixture
 def own_lab(tmp_path: Path) -> Iterator[Lab]:
-    """A lab of the test's own, with the two nodes of TR-4858."""
+    """Yield a lab for this test, with the two nodes of TR-4858."""
     lab = start("own", nodes=2, detach=False, state_dir=tmp_path / "labs")
     yield lab
     lab.stop()

@@ -1,4 +1,4 @@
-"""The operator as it runs on a site: a process of its own, with its own ServiceAccount."""
+"""The operator as it runs on a site: a separate process with its own ServiceAccount."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ MUSTER = [sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main im
 
 
 def muster(kubeconfig: Path, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-    """Run the real command line against the lab; the caller looks at the exit code."""
+    """Run the real command line against the lab. The caller checks the exit code."""
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
     return subprocess.run(
         [*MUSTER, *arguments], env=environment, capture_output=True, text=True, timeout=timeout, check=False
@@ -34,14 +34,14 @@ def muster(kubeconfig: Path, *arguments: str, timeout: float = 300) -> subproces
 
 
 def must(kubeconfig: Path, *arguments: str) -> str:
-    """Run the real command line and return what it printed; it must succeed."""
+    """Run the real command line, and return its output. It must succeed."""
     done = muster(kubeconfig, *arguments)
     assert done.returncode == 0, f"muster {' '.join(arguments)}: {done.stderr}"
     return done.stdout
 
 
 def must_all(kubeconfig: Path, *lines: str) -> None:
-    """Run command lines one after the other in one process, whose start takes longer than most of them."""
+    """Run several command lines in one process, because the start of a process takes longer than most of them."""
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
     done = subprocess.run(
         [sys.executable, "-P", "-c", _ALL],
@@ -56,7 +56,7 @@ def must_all(kubeconfig: Path, *lines: str) -> None:
 
 
 async def prepare(kubeconfig: Path, output: Path) -> Path:
-    """Install the orchestrator and return a kubeconfig of the operator's own account."""
+    """Install the orchestrator; return a kubeconfig for the operator's own account."""
     async with Transport(load_access(kubeconfig)) as transport:
         await install(transport, "tests", replicas=0)
         account = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{OPERATOR_ACCOUNT}"
@@ -68,7 +68,7 @@ async def prepare(kubeconfig: Path, output: Path) -> Path:
 async def may(
     transport: Transport, user: str, verb: str, resource: Resource, namespace: str = "", *, sub: str = ""
 ) -> bool:
-    """Ask the API server what it would allow a user, in the whole cluster or in a namespace."""
+    """Return whether the API server allows a user a request, in the whole cluster or in a namespace."""
     attributes = {"verb": verb, "group": resource.group, "resource": resource.plural}
     attributes |= {"subresource": sub, "namespace": namespace}
     review = {
@@ -84,7 +84,7 @@ async def may(
 async def until_granted(
     transport: Transport, user: str, verb: str, resource: Resource, namespace: str = ""
 ) -> None:
-    """Wait until the API server grants what was just bound: it learns of roles and bindings by watches of its own."""
+    """Wait until the API server grants a new right: it learns of roles and bindings by watches of its own."""
     async with asyncio.timeout(DEADLINE_SECONDS):
         while not await may(transport, user, verb, resource, namespace):  # noqa: ASYNC110 - polls a server
             await asyncio.sleep(0.02)
@@ -94,7 +94,7 @@ async def until_granted(
 def operator(
     kubeconfig: Path, log: Path, identity: str = "operator-0", *options: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run one operator process with these options; it is stopped at the end, if it has not been before."""
+    """Run one operator process with these options during the block. It is stopped at the end, if it still runs."""
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "POD_NAME": identity}
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -110,7 +110,9 @@ def operator(
 
 @contextmanager
 def memory_cgroup(limit: int) -> Iterator[Path | None]:
-    """Make a cgroup with this limit, and yield the file that takes processes; None where that is not possible."""
+    """Make a cgroup with this memory limit, in bytes; yield the file that adds processes, None
+    if that is not possible.
+    """
     for top, limit_file in (
         (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
         (Path("/sys/fs/cgroup"), "memory.max"),
@@ -130,6 +132,6 @@ def memory_cgroup(limit: int) -> Iterator[Path | None]:
 
 
 def resident_peak(pid: int) -> int:
-    """The largest amount of memory in bytes that the process has had."""
+    """Return the peak memory of the process in bytes."""
     lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))

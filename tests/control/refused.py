@@ -1,4 +1,4 @@
-"""A policy of a site by which the API server refuses the bindings of some pods for good."""
+"""A policy of a site by which the API server permanently refuses the bindings of some pods."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from orchestrator.cluster.transport import Transport
 
 
 async def refuse_bindings(transport: Transport) -> None:
-    """Deny the bindings of pods called doomed, and wait until that is in force."""
+    """Deny the bindings of pods named doomed, and wait until the policy is in force."""
     rule = {
         "apiGroups": [""],
         "apiVersions": ["v1"],

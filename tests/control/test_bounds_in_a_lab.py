@@ -1,4 +1,4 @@
-"""What the operator's account and a project's administrators may not do, tried on a real API server."""
+"""Requests that the operator's account and a project's administrators must not make, tried on a real API server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -64,7 +64,7 @@ RECORD = {
 
 
 class Site:
-    """A project with its namespace, made by an operator that has stopped; and transports as three people."""
+    """A project with its namespace, created by an operator that has stopped, and transports for three users."""
 
     def __init__(self, admin: Transport, account: Transport, leader: Transport, member: Transport) -> None:
         self.admin = admin
@@ -139,7 +139,7 @@ async def is_there(transport: Transport, path: str) -> bool:
 
 
 async def allowed(attempts: dict[str, Callable[[], Awaitable[object]]]) -> list[str]:
-    """Which of the attempts were not refused as forbidden, or as invalid by a policy."""
+    """Return the attempts that were not refused as forbidden, or as invalid by a policy."""
     through = []
     for what, attempt in attempts.items():
         try:
@@ -276,7 +276,7 @@ async def test_the_operator_makes_pods_that_reserve_gpus_and_no_others(site: Sit
         "make",
         "delete",
     ]
-    # it waits for a kubelet that is not there
+    # the pod stays pending, because its kubelet does not exist
     assert (await site.admin.get(path))["spec"]["priority"] > max(PRIORITY_CLASSES.values())
     for name in ("bounds-operator", "bounds-reservation"):
         with suppress(NotFound):
@@ -370,9 +370,7 @@ async def test_every_role_does_its_purpose(site: Site, shared_lab: Lab) -> None:
     await make_and_delete(site.leader, CONFIG_MAPS, OURS, {})
     await site.admin.create(PODS.path(OURS), pod("used"))
     for sub_resource in ("exec", "attach", "portforward"):
-        with pytest.raises(
-            ClusterError
-        ) as refused:  # it is allowed, and is no request that a kubelet could answer
+        with pytest.raises(ClusterError) as refused:  # allowed, but no kubelet can answer the request
             await site.member.create(PODS.path(OURS, "used", sub_resource), {})
         assert not isinstance(refused.value, Forbidden)
     await site.member.delete(PODS.path(OURS, "used"), grace_seconds=0)

@@ -1,4 +1,4 @@
-"""What moves or stops running work, through the real operator on a real API server."""
+"""Evictions and migrations of running pods, by the real operator on a real API server."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.lab
 
 
 class Site:
-    """A lab of two nodes with an operator, its pods as a watch shows them, and the command line."""
+    """A lab of two nodes with an operator, its pods on a watch, and the command line."""
 
     def __init__(self, lab: Lab, account: Path, transport: Transport, pods: Reflector[Pod]) -> None:
         self.lab = lab
@@ -45,7 +45,7 @@ class Site:
         return json.loads(await self.run(*arguments, "--json"))
 
     async def runs(self, workload: str) -> None:
-        """Wait until a pod of the workload runs: a budget protects no pod that does not."""
+        """Wait until a pod of the workload runs, because a budget protects only running pods."""
         await until(
             lambda: any(
                 each.status.phase == "Running" and not each.metadata.deletion_timestamp
@@ -54,7 +54,7 @@ class Site:
         )
 
     async def records(self, workload: str, namespace: str) -> Any:
-        """What is told of its evictions, as soon as there is a record: the operator writes it down afterwards."""
+        """Return the record of its evictions once it exists: the operator writes it after the eviction."""
         async with asyncio.timeout(DEADLINE_SECONDS):
             found: list[str] = []
             while workload not in found:
@@ -62,7 +62,7 @@ class Site:
         return await self.json("why-evicted", workload, "-p", namespace.removeprefix("muster-"))
 
     async def events_with(self, namespace: str, *reasons: str) -> list[Event]:
-        """The events of a namespace, as soon as there is one for each of the reasons."""
+        """Return the events of a namespace once there is one for each of the reasons."""
         events: list[Event] = []
         async with asyncio.timeout(DEADLINE_SECONDS):
             while not set(reasons) <= {each.reason for each in events}:
@@ -70,7 +70,7 @@ class Site:
         return events
 
     def of(self, workload: str) -> list[Pod]:
-        """The pods of a workload that have not ended."""
+        """Return the pods of a workload that have not ended."""
         return [
             each
             for each in self.pods.objects.values()
@@ -79,7 +79,7 @@ class Site:
         ]
 
     def nodes_of(self, workload: str) -> list[str]:
-        """Where its pods are that nobody has told to go."""
+        """Return the nodes of its pods that are not terminating."""
         return sorted(
             each.spec.node_name
             for each in self.of(workload)
@@ -158,7 +158,7 @@ async def test_a_disruption_budget_protects_a_job_and_the_one_that_waits_is_told
 
 
 async def test_an_evicted_job_has_time_to_save_its_work_and_its_place_is_taken_only_then(site: Site) -> None:
-    """Its containers go on for a while after the signal to end."""
+    """Its containers continue for a while after the signal to end."""
     for team, quota in (("team-a", "16"), ("team-b", "0")):
         await site.run("project", "create", team, "-g", quota)
     for name in ("old", "saves"):
@@ -186,7 +186,7 @@ async def test_an_evicted_job_has_time_to_save_its_work_and_its_place_is_taken_o
     (record,) = await site.records("saves", "muster-team-b")
     assert record["graceSeconds"] == 45
 
-    # other work comes and goes meanwhile: every change is a decision, and none of them takes more or places anybody
+    # other jobs come and end meanwhile: each change causes a decision, and none of these evicts or binds more
     await site.run("submit", "more", "-i", "quickstart", "-g", "1", "-p", "team-b")
     await until(lambda: any(each.status.conditions for each in site.of("more")))
     assert site.pods.objects[gone].status.phase == "Running"

@@ -1,6 +1,6 @@
 """Failures on a real API server, all at once: a refused binding, a rejecting kubelet, a dead kubelet.
 
-The pods of other projects start meanwhile. The dead kubelet is that of a node that has none.
+The pods of other projects start meanwhile. The dead kubelet is that of a node without a kubelet.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ REJECTED = {"status": {"phase": "Failed", "reason": "UnexpectedAdmissionError"}}
 
 
 class Site:
-    """The lab with its operator, and the pods as they are shown."""
+    """The lab with its operator, and the pods on a watch."""
 
     def __init__(self, lab: Lab, transport: Transport, pods: Reflector[Pod], account: Path) -> None:
         self.lab, self.transport, self._pods, self.account = lab, transport, pods, account
@@ -45,7 +45,7 @@ class Site:
         return [each for each in self._pods.objects.values() if each.metadata.name.startswith(f"{name}-")]
 
     def nodes_of(self, name: str) -> list[str]:
-        """The nodes of the pods that have not failed and are not being deleted."""
+        """Return the nodes of the pods that have not failed and are not terminating."""
         return [
             each.spec.node_name
             for each in self.of(name)
@@ -121,7 +121,7 @@ async def test_each_failure_costs_its_owner_only(site: Site) -> None:
     assert "site policy says no" in explained
     assert "It starts now" not in explained
 
-    # as a kubelet with a broken device plugin would
+    # rejects pods as a kubelet with a broken device plugin does
     rejected: set[str] = set()
     await until(lambda: site.nodes_of("reject"))
     first = site.nodes_of("reject")[0]

@@ -1,9 +1,9 @@
-"""All that fails on a cluster's first day, at the same time: each failure costs its owner only.
+"""All failures of a cluster's first day at the same time: each failure affects only its owner.
 
-Two real kubelets and 20 simulated nodes. One kubelet rejects pods with GPUs, the other one is dead. The API server
-refuses a binding for good, a victim never ends, an image does not exist, a PVC is never bound, and 12 ResourceClaims
+Two real kubelets and 20 simulated nodes. One kubelet rejects pods with GPUs, and the other one is dead. The API server
+permanently refuses a binding, a victim never ends, an image does not exist, a PVC is never bound, and 12 ResourceClaims
 have the most expensive selectors that the operator evaluates. Meanwhile 20 jobs of another project are bound one after
-the other. The operator runs in a memory cgroup of 512 MiB. Runs by itself with `make first-day`.
+the other. The operator runs in a memory cgroup of 512 MiB. `make first-day` runs this test alone.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ def first_day(tmp_path: Path) -> Iterator[Lab]:
 
 
 def on(*names: str) -> dict[str, Any]:
-    """Required affinity to these nodes."""
+    """Return the required affinity to these nodes."""
     expressions = [{"key": "kubernetes.io/hostname", "operator": "In", "values": list(names)}]
     terms = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
     return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
 
 
 def rather_on(name: str) -> dict[str, Any]:
-    """Preferred affinity to a node."""
+    """Return the preferred affinity to a node."""
     expressions = [{"key": "kubernetes.io/hostname", "operator": "In", "values": [name]}]
     term = [{"weight": 100, "preference": {"matchExpressions": expressions}}]
     return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": term}}}
@@ -109,7 +109,7 @@ class Day:
         return [pod for pod in every if pod.metadata.name.startswith(f"{name}-")]
 
     def nodes(self, name: str) -> list[str]:
-        """The nodes of the pods that hold something."""
+        """Return the nodes of the pods that use resources."""
         pods = [pod for pod in self.pods(name) if pod.status.phase not in {"Failed", "Succeeded"}]
         return [pod.spec.node_name for pod in pods if pod.spec.node_name]
 
@@ -134,14 +134,15 @@ class Day:
         return await self._transport.get(NODES.path(name=name), Node)
 
     async def occupy(self) -> None:
-        """Run what is there before the failures: lent GPUs of two nodes, and a service on the node that dies."""
+        """Start the workloads before the failures: borrowed GPUs on two nodes, and a service on the node that dies."""
         for number, name in enumerate((SPARE, STUCK)):
             slow = content(8, **on(name))
             if name == STUCK:
                 slow["metadata"]["annotations"] = {"muster.dev/lab-stop-seconds": "86400"}
             await self.create(LENT, f"lent-{name}", slow)
             await self.until_on(f"lent-{name}", name)
-            await asyncio.sleep(1.1 - number)  # the younger one is the victim, and Kubernetes counts seconds
+            # the younger pod becomes the victim, and Kubernetes has times in seconds
+            await asyncio.sleep(1.1 - number)
         await self.deploy("bereft", content(1, **rather_on(DEAD)))
         await self.until_on("bereft", DEAD)
         await until(lambda: self.pods("bereft")[0].status.phase == "Running")
@@ -188,7 +189,7 @@ class Day:
         await self.create(OURS, "unbound", content(1, volumes=volumes))
 
     async def until_all_fail(self) -> None:
-        """Wait until each failure is there, and its owner is told of it."""
+        """Wait until each failure has occurred and its owner has been told."""
         await until(lambda: "site policy says no" in self.said("doomed"))
         await until(lambda: self.nodes("rejected") and self.nodes("rejected")[0] != REJECTING)
         await until(lambda: "ImagePullBackOff" in self._waiting("no-image"))

@@ -25,7 +25,7 @@ NAMESPACE = "muster-team-a"
 
 @pytest.fixture
 def own_lab(tmp_path: Path) -> Iterator[Lab]:
-    """A lab of the test's own, with two nodes of eight GPUs; skipped without JobSet's controller."""
+    """Yield a lab for this test, with two nodes of eight GPUs. Skips the test without JobSet's controller."""
     jobset_controller.program()
     lab = start("jobset", nodes=2, detach=False, state_dir=tmp_path / "labs")
     yield lab
@@ -39,7 +39,7 @@ async def admin(own_lab: Lab) -> AsyncIterator[Transport]:
 
 
 def jobset(name: str, **jobs: tuple[int, int]) -> dict[str, Any]:
-    """A JobSet; by name of a replicated job, how many pods it has and how many GPUs each of them."""
+    """Return a JobSet; for each replicated job, the number of its pods and the GPUs of each pod."""
     return {
         "apiVersion": JOBSETS.api_version,
         "kind": JOBSETS.kind,
@@ -73,7 +73,7 @@ def _template(gpus: int) -> dict[str, Any]:
 
 
 class Bindings:
-    """The pods of JobSets, and how many of each were seen with a node at every event."""
+    """The pods of JobSets, and the number of pods of each JobSet that were bound at every event."""
 
     def __init__(self, transport: Transport) -> None:
         self.pods = Reflector(transport, PODS, Pod, namespace=NAMESPACE, on_change=self._see)
@@ -103,7 +103,7 @@ async def test_the_replicated_jobs_of_a_jobset_start_together_or_not_at_all(
     seen = Bindings(admin)
     with operator(account, tmp_path / "operator.log"):
         await asyncio.to_thread(must, own_lab.kubeconfig, "project", "create", "team-a", "-g", "16")
-        # the definition comes after the operator, as on a site where somebody installs JobSet one day
+        # the definition follows the operator, as on a site that installs JobSet later
         await admin.create(CRDS.path(), jobset_controller.definition())
         await until_served(admin)
         folder = tmp_path / "jobset"
@@ -133,7 +133,7 @@ def reason(pods: list[Pod]) -> str:
 
 
 async def until_served(transport: Transport) -> None:
-    """Wait until the API server serves what was just defined."""
+    """Wait until the API server serves the new kind."""
     async with asyncio.timeout(60):
         while True:
             found = await transport.get(CRDS.path(name="jobsets.jobset.x-k8s.io"))

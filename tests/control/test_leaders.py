@@ -1,4 +1,4 @@
-"""Who a process is in the election."""
+"""The identity of a process in the leader election."""
 
 from orchestrator.control.operator import unique_identity
 

@@ -1,4 +1,4 @@
-"""The lowest Kubernetes that muster runs with: its real API server, made ready and used through the front door."""
+"""The lowest Kubernetes for muster: its real API server, prepared and used by the command line."""
 
 import asyncio
 import json
@@ -27,12 +27,12 @@ from tests.control.operators import MUSTER, must, must_all, muster, operator
 pytestmark = [pytest.mark.lab, pytest.mark.rare]
 
 LEAVES_LATE = {"metadata": {"annotations": {"muster.dev/lab-stop-seconds": "3"}}}
-"""A victim that goes on for a while, so that its place is nominated before it is free."""
+"""A victim that terminates slowly, so that its placement is nominated before it is free."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def programs() -> Iterator[binaries.Binaries]:
-    """The old control plane, which every lab of this file starts."""
+    """Yield the old control plane, which every lab in this file starts."""
     old = binaries.find(Reporter(print), build.LOWEST_CONTROL_PLANE)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("KUBEBUILDER_ASSETS", str(old.directory))
@@ -53,7 +53,7 @@ async def admin(lowest: Lab) -> AsyncIterator[Transport]:
 
 
 def apply(lab: Lab, manifest: str) -> list[str]:
-    """Apply with kubectl, as people do; return what became of every object. A warning of the API server fails."""
+    """Apply a manifest with kubectl; return the result for every object. A warning of the API server fails."""
     command = [str(lab.kubectl_directory / "kubectl"), f"--kubeconfig={lab.kubeconfig}", "apply", "-f", "-"]
     done = subprocess.run(command, input=manifest, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -100,7 +100,7 @@ async def test_manifests_policies_binding_nomination_and_eviction(
 
 
 def _bound(pods: Reflector[Pod]) -> dict[str, int]:
-    """Pods that have a node and are not about to leave it, by namespace."""
+    """Return the number of bound pods that are not terminating, by namespace."""
     counts: dict[str, int] = {}
     for pod in pods.objects.values():
         if pod.spec.node_name and pod.metadata.deletion_timestamp is None and pod.status.phase == "Running":
@@ -116,7 +116,7 @@ def test_the_papers_fairness_is_replayed_on_it(programs: binaries.Binaries, tmp_
     )  # fmt: skip
     report = json.loads((tmp_path / "report" / "report.json").read_text())
     verdicts = {step["id"]: step["verdict"] for step in report["steps"]}
-    # of three sections alone some invariants have no subject
+    # with only three sections, some invariants have no subject
     assert set(verdicts.values()) <= {"PASS", "INCONCLUSIVE", "NOT_APPLICABLE"}, done.stdout
     steps = [verdict for name, verdict in verdicts.items() if "/invariant/" not in name]
     assert len(steps) > 6

@@ -1,4 +1,4 @@
-"""What an administrator chooses reaches the operator, from `muster operator-yaml` through the Deployment."""
+"""The settings of an administrator reach the operator, from `muster operator-yaml` through the Deployment."""
 
 from typing import Any
 
@@ -9,7 +9,9 @@ from click.testing import CliRunner
 from orchestrator.cli.main import muster
 
 LONGEST = ".".join(["a" * 63] * 3 + ["com1"])
-"""Of 196 characters: with a project's name of 56 and the dot before it as long as a DNS name may be."""
+"""A domain of 196 characters: with a project's name of 56 characters and a dot it has the
+maximum length of a DNS name.
+"""
 
 
 def arguments(*options: str) -> list[str]:

@@ -51,13 +51,13 @@ async def admin(own_lab: Lab) -> AsyncIterator[Transport]:
 
 @pytest.fixture
 async def account(own_lab: Lab, tmp_path: Path) -> Path:
-    """A kubeconfig of the operator's own account, after the orchestrator has been installed."""
+    """Install the orchestrator; return a kubeconfig for the operator's own account."""
     return await prepare(own_lab.kubeconfig, tmp_path / "operator.kubeconfig")
 
 
 @pytest.fixture(scope="module")
 def installed(lab_access: Access) -> Access:
-    """Access to the shared lab, in which the orchestrator has been installed."""
+    """Return access to the shared lab, in which the orchestrator is installed."""
 
     async def install_once() -> None:
         async with Transport(lab_access) as transport:
@@ -68,7 +68,7 @@ def installed(lab_access: Access) -> Access:
 
 
 def held(pods: Reflector[Pod]) -> dict[str, float]:
-    """GPUs by project, read off the pods alone."""
+    """Return the GPUs of each project, computed from the pods alone."""
     totals = dict.fromkeys(QUOTAS, 0.0)
     for pod in pods.objects.values():
         if pod.spec.node_name and pod.metadata.deletion_timestamp is None:
@@ -88,7 +88,7 @@ RANDOM_MOMENT = int.from_bytes(os.urandom(1), "big") % 12 + 1
 
 
 async def fill(kubeconfig: Path) -> None:
-    """The projects and the thirteen workloads of §4.8."""
+    """Create the projects and the thirteen workloads of §4.8."""
     projects = [f"project create {team} -g {quota}" for team, quota in QUOTAS.items()]
     jobs = [f"submit {line} -i quickstart" for line in SECTION_4_8]
     await asyncio.to_thread(must_all, kubeconfig, *projects, *jobs)
@@ -188,7 +188,7 @@ async def test_installing_twice_leaves_every_object_as_it_was(lab_access: Access
         before: list[str] = [""]
         after: list[str] = []
         async with asyncio.timeout(DEADLINE_SECONDS):
-            while before != after:  # at first the controllers of Kubernetes write their status
+            while before != after:  # at first the controllers of Kubernetes still write their status
                 before = [(await apply(transport, each))["metadata"]["resourceVersion"] for each in objects]
                 after = [(await apply(transport, each))["metadata"]["resourceVersion"] for each in objects]
 

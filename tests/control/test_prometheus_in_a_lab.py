@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a real operator and two agents, and every panel's expression is answered from that."""
+"""A real Prometheus scrapes a real operator and two agents, and answers every panel's expression."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PAGE: Final = re.compile(r"http://127\.0\.0\.1:(\d+)/healthz, /readyz and /metri
 
 
 async def until_served(log: Path) -> int:
-    """The port of the operator's pages, as its log says."""
+    """Return the port of the operator's pages, from its log."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
         match = PAGE.search(log.read_text()) if log.exists() else None
@@ -53,11 +53,11 @@ async def until_served(log: Path) -> int:
 
 
 async def pages_read_it(url: str) -> None:
-    """What `muster web` asks for is answered as its tests' double answers."""
+    """Check that the queries of `muster web` get the same answers as from the double in its tests."""
     history = PrometheusHistory(url)
     await history.start()
     try:
-        end = int(time.time()) + 2  # whatever was scraped by now is before
+        end = int(time.time()) + 2  # all scrapes so far are before this time
         span = Span(end - 60, end, 1)
         record = await history.read(span, None)
         assert record.problems == ()
@@ -79,7 +79,7 @@ async def pages_read_it(url: str) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
-    """A lab of two nodes, and the operator's own kubeconfig."""
+    """Yield a lab of two nodes, and the operator's own kubeconfig."""
     lab = start("metrics", nodes=2, detach=False, state_dir=tmp_path / "labs")
     try:
         yield lab.kubeconfig, asyncio.run(prepare(lab.kubeconfig, tmp_path / "operator.kubeconfig"))
@@ -88,7 +88,7 @@ def site(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
 
 
 class SetBack:
-    """The time, set back by three hours until a test sets it right: what was then is long ago now."""
+    """A clock that is three hours behind until a test corrects it, so that the first events are then long ago."""
 
     def __init__(self) -> None:
         self.behind_seconds = 3 * 3600
@@ -98,7 +98,9 @@ class SetBack:
 
 
 def driver_of_two() -> FakeDriver:
-    """A GPU that works, and one that is held and idle, whose clocks are held down for that as nvidia-smi recorded."""
+    """Return a driver with a working GPU and an idle GPU in use, with the throttling that nvidia-smi reports for idle
+    GPUs.
+    """
     idle = (RECORDED / "nvidia-smi-v13-a5000.xml").read_text()
     assert "<clocks_event_reason_gpu_idle>Active<" in idle
     driver = FakeDriver(2)
@@ -110,7 +112,7 @@ def driver_of_two() -> FakeDriver:
 
 
 def holding_both() -> Kubelet:
-    """A kubelet that gave both GPUs to a pod of team-a."""
+    """Return a kubelet that gave both GPUs to a pod of team-a."""
     kubelet = Kubelet()
     entry = kubelet.response.pod_resources.add(name="train-0-0", namespace="muster-team-a")
     entry.containers.add(name="main").devices.add(
@@ -120,14 +122,14 @@ def holding_both() -> Kubelet:
 
 
 class Lab:
-    """An operator, an agent that is answered and one that is not, and a Prometheus that scrapes them."""
+    """An operator, an agent with a kubelet that answers and one without, and a Prometheus that scrapes them."""
 
     def __init__(self, kubeconfig: Path, own: Path, directory: Path) -> None:
         self.kubeconfig, self._own, self._directory = kubeconfig, own, directory
         self.driver, self.clock = driver_of_two(), SetBack()
 
     async def start(self, stack: AsyncExitStack) -> str:
-        """Start everything, with a project and before its first job, and return the URL of the Prometheus."""
+        """Start everything, with a project and without jobs; return the URL of the Prometheus."""
         log = self._directory / "operator.log"
         stack.enter_context(operator(self._own, log, "operator-0", "--health-port", "0"))
         targets = {f"127.0.0.1:{await until_served(log)}": "control"}
@@ -157,12 +159,12 @@ class Lab:
 
 
 def chosen(expression: str) -> str:
-    """An expression of a panel as Grafana asks it with all projects and nodes chosen."""
+    """Return a panel's expression as Grafana sends it for all projects and nodes."""
     return expression.replace("$project", ".*").replace("$node", ".*")
 
 
 async def answered(url: str, expression: str) -> bool:
-    """Whether Prometheus has a figure for it."""
+    """Return whether Prometheus has a value for the expression."""
     return any(entry["value"][1] != "NaN" for entry in await query(url, chosen(expression)))
 
 

@@ -1,4 +1,4 @@
-"""The operator when what it stands on fails: nothing is given away twice, nothing is lost, and it comes back."""
+"""The operator when its infrastructure fails: nothing is allocated twice, nothing is lost, and it recovers."""
 
 import asyncio
 import gc
@@ -47,7 +47,7 @@ def own_lab(tmp_path: Path) -> Iterator[Lab]:
     yield lab
     lab.stop()
     with warnings.catch_warnings():
-        # a connection whose server was killed while it was made is closed by the collector, which warns
+        # the garbage collector closes a connection whose server was killed while it was made, and warns
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
 
@@ -64,7 +64,7 @@ async def account(own_lab: Lab, tmp_path: Path) -> Path:
 
 
 class Witness:
-    """Watches every pod, and holds at every event that no GPU has two owners and no pod is lost or moved."""
+    """Watches every pod, and checks at every event that no GPU has two owners and no pod is lost or migrated."""
 
     def __init__(self, transport: Transport) -> None:
         self.pods = Reflector(transport, PODS, Pod, on_change=self._see)
@@ -127,7 +127,7 @@ async def make_projects(admin: Transport, quota: int = GPUS // 2) -> None:
 
 
 async def submit(admin: Transport, team: str, count: int, prefix: str = "job") -> None:
-    """Jobs of one GPU each: their controller makes an evicted pod anew."""
+    """Create jobs of one GPU each, whose controller replaces evicted pods."""
     path = f"/apis/batch/v1/namespaces/muster-{team}/jobs"
     slots = asyncio.Semaphore(_CREATES_IN_FLIGHT)
     container = {"name": "main", "image": "job", "resources": {"limits": {GPU_RESOURCE: 1}}}
@@ -163,14 +163,16 @@ async def submit(admin: Transport, team: str, count: int, prefix: str = "job") -
 
 
 def overbooked_seconds() -> float:
-    """For how long so far something on this machine had to wait for a processor; 0 where Linux does not tell."""
+    """Return the seconds so far in which a process on this machine waited for a CPU; 0 where
+    Linux does not report it.
+    """
     if not PRESSURE.exists():
         return 0.0
     return int(PRESSURE.read_text().splitlines()[0].rpartition("total=")[2]) / 1_000_000
 
 
 async def recovered(condition: Callable[[], object]) -> None:
-    """Wait for the condition: it may take 15 s in which the processors are not wanted by others as well."""
+    """Wait for the condition, at most 15 s of time in which no other process waits for a CPU."""
     clock = asyncio.get_running_loop().time
     started = clock() - overbooked_seconds()
     await until(condition)
@@ -240,7 +242,7 @@ async def test_a_leader_killed_during_bindings_and_evictions_is_followed_by_the_
         await asyncio.to_thread(leader.wait, DEADLINE_SECONDS)
         await recovered(lambda: witness.bound("team-b") == GPUS // 2 and witness.bound("team-a") == GPUS // 2)
         submitted = await jobs(admin)
-        # The Job controller makes a pod anew only some seconds after the last one went.
+        # The Job controller replaces a pod only some seconds after the last one ended.
         await until(lambda: known(witness) >= submitted)
 
 
@@ -269,7 +271,7 @@ async def jobs(admin: Transport) -> set[str]:
 
 
 def known(witness: Witness) -> set[str]:
-    """Jobs that have a pod, be it one that waits."""
+    """Return the jobs that have a pod, even a pending one."""
     return {
         f"{pod.metadata.namespace}/{pod.metadata.labels['batch.kubernetes.io/job-name']}"
         for pod in witness.pods.objects.values()

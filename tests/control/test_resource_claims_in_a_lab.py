@@ -1,6 +1,6 @@
-"""Claims through the real operator, API server and controller manager: allocated, reserved, bound, taken back.
+"""ResourceClaims through the real operator, API server and controller manager: allocated, reserved, bound, released.
 
-Nodes and pods are simulated; slices have the form that NVIDIA's driver publishes (tests/musterlab/recorded).
+Nodes and pods are simulated; ResourceSlices have the form of NVIDIA's driver (tests/musterlab/recorded).
 """
 
 import asyncio
@@ -59,7 +59,7 @@ CLASS = {
 
 
 def slice_of(node: str, *, shareable: bool = False) -> dict[str, Any]:
-    """What the driver publishes for a node, as it was recorded."""
+    """Return the recorded ResourceSlice of the driver for a node."""
     recorded = yaml.safe_load(RECORDED.read_text(encoding="utf-8"))["devices"]
     published: dict[str, Any] = {
         "apiVersion": "resource.k8s.io/v1",
@@ -108,7 +108,7 @@ def pod(name: str, *claims: dict[str, Any], scheduler: str = "muster", **spec: A
 
 
 def devices_held(claim: ResourceClaim) -> list[tuple[str, str]]:
-    """Pool and device of what a claim holds."""
+    """Return pool and device of each result in a claim's allocation."""
     allocation = claim.status.allocation
     return [(each.pool, each.device) for each in allocation.devices.results] if allocation else []
 
@@ -168,11 +168,11 @@ class Site:
         return next(each for each in self.claims.objects.values() if each.metadata.name == name)
 
     def devices_of(self, name: str) -> list[tuple[str, str]]:
-        """Pool and device of what a claim holds."""
+        """Return pool and device of each result in a claim's allocation."""
         return devices_held(self.claim(name))
 
     def holders(self) -> dict[tuple[str, str], list[str]]:
-        """By pool and device, the claims that hold it."""
+        """Return the claims that are allocated each device, by pool and device."""
         holders: dict[tuple[str, str], list[str]] = {}
         for claim in self.claims.objects.values():
             for device in devices_held(claim):
@@ -180,10 +180,10 @@ class Site:
         return holders
 
     def doubles_of_muster(self) -> list[list[str]]:
-        """The claims that hold one device together, where a pod of muster has one of them.
+        """Return the groups of claims with the same device, where one claim belongs to a pod of muster.
 
-        kube-scheduler takes a device for free as soon as one of two such claims gives it back, and may then give it to
-        another claim of its own.
+        When one of two such claims is released, kube-scheduler takes the device as free, and can allocate it to another
+        claim of its own.
         """
         return [
             names
@@ -245,11 +245,11 @@ async def test_claims_are_allocated_reserved_and_given_back(site: Site) -> None:
     assert [user.name for user in claim.status.reserved_for] == ["first"]
     assert claim.status.allocation is not None
     assert claim.status.allocation.allocation_timestamp
-    # a claim that two pods share counts once, and both are reserved
+    # a claim that two pods share counts once, and is reserved for both
     await site.make_pod("third", named("one"))
     await until(lambda: site.node_of("third") == site.node_of("first"))
     await until(lambda: len(site.claim("one").status.reserved_for) == 2)
-    # templates, and the quota of 8: whoever asks for more waits
+    # templates, and the quota of 8: a pod beyond it stays pending
     await site.make_template("four", count=4)
     await site.make_pod("fourth", template("four"))
     await until(lambda: site.node_of("fourth"))
@@ -259,10 +259,10 @@ async def test_claims_are_allocated_reserved_and_given_back(site: Site) -> None:
     await until(lambda: site.node_of("fifth"))
     await site.make_interactive_pod("seventh", named("last"))
     await site.waits_because("seventh", part="holds 8 GPUs of that kind and its quota is 8 GPUs")
-    # what is missing is said
+    # the missing claim is named in the reason
     await site.make_pod("sixth", named("none"))
     await site.waits_because("sixth", part=f"there is no ResourceClaim {NAMESPACE}/none")
-    # the devices come back with the pod
+    # the devices are released with the pod
     await site.transport.delete(PODS.path(NAMESPACE, "fifth"), grace_seconds=0)
     await until(lambda: site.node_of("seventh"))
 
@@ -291,7 +291,7 @@ async def test_whole_gpus_come_by_claims_and_claims_of_others_are_left_alone(sit
         sorted(device.removeprefix("gpu-") for _, device in site.devices_of(status.resource_claim_name))
     )
 
-    # a claim that somebody else allocated holds its devices, whoever uses it
+    # a claim that another client allocated keeps its devices, whichever pods use it
     await site.make_claim("theirs")
     claim = await site.transport.get(RESOURCE_CLAIMS.path(NAMESPACE, "theirs"), ResourceClaim)
     result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "dra-2", "device": "gpu-0"}
@@ -316,9 +316,10 @@ async def test_whole_gpus_come_by_claims_and_claims_of_others_are_left_alone(sit
 async def test_two_schedulers_at_once_give_no_device_to_two_claims(
     site: Site, tmp_path: Path, count: int
 ) -> None:
-    """Each has `count` pods, on the same nodes; what collides is given up by muster, whose bare pods end.
+    """Each scheduler has `count` pods, on the same nodes. Muster gives up colliding allocations, and bare pods then
+    end.
 
-    There are 128 GPUs to spare: a pod that kube-scheduler finds no GPU for is not tried again for up to five minutes.
+    128 GPUs stay free: kube-scheduler retries a pod without a GPU only after up to five minutes.
     """
     nodes = (2 * count + 128) // 8
     for number in range(3, nodes + 1):
@@ -334,7 +335,7 @@ async def test_two_schedulers_at_once_give_no_device_to_two_claims(
                 while True:
                     try:
                         return await site.transport.create(PODS.path(namespace), body)
-                    except Conflict:  # several pods at once count against one object quota
+                    except Conflict:  # several simultaneous pods conflict on one object quota
                         continue
 
         for namespace in (NAMESPACE, "default"):

@@ -1,4 +1,4 @@
-"""The shipped roles on a real API server: what each may do where, asked of the API server itself."""
+"""The shipped roles on a real API server: the rights of each role, by reviews of the API server itself."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -61,7 +61,7 @@ MAY = {
         ("patch", "namespaces", OURS): False,
         ("patch", "projects", ""): False,
     },
-    "vic": {  # viewer of the whole cluster
+    "vic": {  # a viewer of the whole cluster
         ("list", "jobs", OURS): True,
         ("list", "pods", THEIRS): True,
         ("list", "nodes", ""): True,
@@ -81,7 +81,7 @@ MAY = {
         ("delete", "nodes", ""): False,
         ("create", "clusterrolebindings", ""): False,
     },
-    "eve": {  # known to the cluster, nothing else
+    "eve": {  # a user without any role
         ("list", "projects", ""): False,
         ("list", "namespaces", ""): False,
         ("get", "configmaps", "muster-system"): False,
@@ -108,7 +108,7 @@ async def admin(own_lab: Lab) -> AsyncIterator[Transport]:
 
 
 async def faults(admin: Transport) -> list[str]:
-    """What of the table is not so."""
+    """Return the differences from the table."""
     found = []
     for user, table in MAY.items():
         for (verb, resource, namespace), expected in table.items():
@@ -133,7 +133,7 @@ async def give(admin: Transport, role: str, user: str, namespace: str = "") -> N
 
 
 async def binding(admin: Transport) -> str:
-    """The uid of the members' RoleBinding; "" while there is none."""
+    """Return the uid of the members' RoleBinding; "" while there is none."""
     try:
         found = await admin.get(ROLE_BINDINGS.path(OURS, MEMBERS_BINDING), RoleBinding)
     except NotFound:

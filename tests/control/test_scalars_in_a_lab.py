@@ -1,4 +1,4 @@
-"""Resources of nodes and required constraints between pods, through the real operator on a real API server."""
+"""Other resources of nodes and required constraints between pods, by the real operator on a real API server."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ CONTAINER = "c"
 
 @pytest.fixture
 async def pods(own_lab: Lab, tmp_path: Path) -> AsyncIterator[Reflector[Pod]]:
-    """All pods; dgx1-1 has one RDMA device and 1Gi of hugepages, dgx1-2 has none."""
+    """Yield all pods; dgx1-1 has one RDMA device and 1Gi of hugepages, dgx1-2 has none."""
     account = await prepare(own_lab.kubeconfig, tmp_path / "operator.kubeconfig")
     async with Transport(load_access(own_lab.kubeconfig)) as transport:
         amounts = {"rdma/hca": "1", "hugepages-2Mi": "1Gi"}
@@ -37,7 +37,7 @@ async def pods(own_lab: Lab, tmp_path: Path) -> AsyncIterator[Reflector[Pod]]:
 
 
 def job(name: str, pods: int, resources: dict[str, Any], *starters: dict[str, Any]) -> dict[str, Any]:
-    """A Job as anybody may create it."""
+    """Return a Job as any user may create it."""
     spec = {
         "schedulerName": "muster",
         "restartPolicy": "Never",
@@ -57,7 +57,7 @@ def starter(name: str, cpu: int, **fields: str) -> dict[str, Any]:
 
 
 def deployment(name: str, replicas: int, **spec: Any) -> dict[str, Any]:
-    """A Deployment of pods with one GPU, as people apply it for inference."""
+    """Return a Deployment of pods with one GPU, as users apply it for inference."""
     labels = {"app": name}
     resources = {"requests": {"cpu": 1}, "limits": {"nvidia.com/gpu": 1}}
     containers = [{"name": CONTAINER, "image": "none", "resources": resources}]
@@ -74,13 +74,13 @@ def deployment(name: str, replicas: int, **spec: Any) -> dict[str, Any]:
 
 
 def apart(name: str) -> dict[str, Any]:
-    """No two pods of this name on one node."""
+    """Return a constraint: no two pods with this name on one node."""
     term = {"labelSelector": {"matchLabels": {"app": name}}, "topologyKey": "kubernetes.io/hostname"}
     return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
 def evenly(name: str) -> dict[str, Any]:
-    """As many pods of this name on each node as on another, or one more."""
+    """Return a constraint: the numbers of pods with this name on two nodes differ by at most one."""
     constraint = {
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",

@@ -1,4 +1,4 @@
-"""Clocks that are set, forwards or back, must change no decision and cost no leadership."""
+"""A clock that is set forwards or back must change no decision, and cost no leadership."""
 
 import ast
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ WRITES_DATES = {
     "control/report/skipped.py": "since when an object is skipped, for people",
 }
 DECIDES = ("planner", "cluster", "control")
-"""The packages of the operator process; those of the command line may show ages."""
+"""The packages of the operator process. Packages of the command line may show ages."""
 
 
 def wall_clock_readers() -> Iterator[str]:
@@ -59,7 +59,7 @@ async def test_a_leader_whose_wall_clock_jumps_keeps_leading() -> None:
     years = count(1)
 
     def jumping() -> float:
-        """A year on, then a year back, at every look."""
+        """Return a time that jumps a year forward, then a year back, at each call."""
         return 1.7e9 + (1 if next(years) % 2 else -1) * 365 * 86400
 
     async with serving() as server, Transport(access_to(server), sleep=clock.sleep) as transport:

@@ -1,4 +1,4 @@
-"""What annotations say about pods that belong together, through the real operator on a real API server."""
+"""Annotations for pods that belong together, by the real operator on a real API server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -30,7 +30,7 @@ def own_lab(tmp_path: Path) -> Iterator[Lab]:
 
 @pytest.fixture
 async def pods(own_lab: Lab, tmp_path: Path) -> AsyncIterator[Reflector[Pod]]:
-    """All pods, with two racks of two nodes and an operator that knows racks."""
+    """Yield all pods, with two racks of two nodes and an operator that knows racks."""
     account = await prepare(own_lab.kubeconfig, tmp_path / "operator.kubeconfig")
     async with Transport(load_access(own_lab.kubeconfig)) as transport:
         for number in range(4):
@@ -44,7 +44,7 @@ async def pods(own_lab: Lab, tmp_path: Path) -> AsyncIterator[Reflector[Pod]]:
 
 
 def job(name: str, pods: int, gpus: int, annotations: dict[str, str]) -> dict[str, Any]:
-    """An indexed Job as anybody may create it."""
+    """Return an indexed Job as any user may create it."""
     container = {
         "name": "main",
         "image": "none",

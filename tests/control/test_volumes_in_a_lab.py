@@ -1,4 +1,4 @@
-"""Volumes that are made where their first consumer goes, through the real operator and Kubernetes' own binder."""
+"""Volumes that are created at the node of their first consumer, by the real operator and Kubernetes' own binder."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ DISK = {
 
 
 class Provisioner:
-    """Makes a volume on the node that is written on a claim, as one of local disks does, while `works`."""
+    """While `works`, creates a volume on the node that is named in a claim, as a provisioner of local disks does."""
 
     def __init__(self, transport: Transport) -> None:
         self.works = False
@@ -108,7 +108,7 @@ class Site:
         await self.run("submit", name, "-i", "quickstart", "-g", str(gpus), "-p", "team-a", *more)
 
     def node_of(self, workload: str) -> str:
-        """Where its pod is; "" while nowhere."""
+        """Return the node of its pod; "" while it has none."""
         return next(
             (
                 each.spec.node_name
@@ -160,7 +160,7 @@ async def test_a_volume_is_made_on_the_node_of_its_pod_and_its_next_pod_runs_the
     site.provisioner.works = True
     await until(lambda: site.node_of("first"))
     home = site.node_of("first")
-    # not what a watch of the claims shows, which may be behind that of the pods
+    # read here, because the watch of the claims can be behind that of the pods
     claim = await site.transport.get(CLAIMS.path("muster-team-a", "data"), PersistentVolumeClaim)
     assert claim.status.phase == "Bound"
     assert claim.metadata.annotations[SELECTED_NODE_ANNOTATION] == home

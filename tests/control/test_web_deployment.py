@@ -1,4 +1,4 @@
-"""The pages in the operator YAML: what their pod may do and has, and which choices there are."""
+"""The web pages in the operator YAML: the rights and volumes of their pod, and the options."""
 
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,7 @@ PROVIDER = (
 
 
 def flags_of(*options: str) -> dict[str, Any]:
-    """What `muster web` makes of the arguments of its container: it refuses what it does not know."""
+    """Return the options that `muster web` parses from its container's arguments. It refuses unknown ones."""
     (container,) = pod_spec(*options)["containers"]
     name, *arguments = container["args"]
     assert name == web.name
@@ -164,7 +164,7 @@ def test_a_provider_reaches_the_command_with_its_secret_and_authority_as_files()
     }
     for name, file in (("provider-secret", secret), ("provider-authority", authority)):
         assert mounts[name] == {"name": name, "mountPath": str(file.parent), "readOnly": True}
-    # no secret is in the manifest itself, and a provider gives the pages no rights
+    # the manifest itself has no secret, and an identity provider gives the pages no rights
     assert set(objects("--web", *PROVIDER, *more)) == {
         "ServiceAccount",
         "Service",

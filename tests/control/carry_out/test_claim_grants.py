@@ -1,4 +1,4 @@
-"""What becomes of claims when answers are lost, others write too, and the watch lags: on a server that keeps claims."""
+"""Grants of ResourceClaims when answers are lost, others write, and the watch lags, on a server that stores claims."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def binding(
 
 
 class ClaimServer:
-    """One claim as the API server keeps it; answers to the writes numbered in `lost` are cut after they were taken."""
+    """One ResourceClaim as the API server stores it. Answers to the writes numbered in `lost` are cut off after the
+    write.
+    """
 
     def __init__(self, server: FakeApiServer) -> None:
         self.server = server
@@ -133,13 +135,13 @@ class ClaimServer:
         return msgspec.convert(self.object(), ResourceClaim)
 
     def change(self, **status: object) -> None:
-        """Somebody else writes."""
+        """Write a status as another client."""
         assert self.claim is not None
         self.version += 1
         self.claim["status"] |= status
 
     def delete(self) -> None:
-        """Its owner deletes it; with a finalizer it stays."""
+        """Delete the claim as its owner. With a finalizer it stays."""
         assert self.claim is not None
         self.version += 1
         self.claim["metadata"]["deletionTimestamp"] = "2026-11-25T01:00:00Z"
@@ -190,7 +192,7 @@ class ClaimServer:
 
 
 class World:
-    """An executor with claims; what the watch shows is shown by `show`."""
+    """An executor with claims. `show` lets the watch show the stored claim."""
 
     def __init__(self, server: FakeApiServer, transport: Transport, clock: ManualClock) -> None:
         self.api = ClaimServer(server)
@@ -258,7 +260,7 @@ async def running() -> AsyncIterator[World]:
 
 @asynccontextmanager
 async def taken_over(world: World) -> AsyncIterator[World]:
-    """The world of a new leader, which the watch has shown the claim as it is by now."""
+    """Yield the world of a new leader, to which the watch has shown the present claim."""
     async with running() as leader:
         leader.api.claim, leader.api.version = world.api.claim, world.api.version
         leader.show()
@@ -284,7 +286,7 @@ async def test_the_writes_for_a_deleted_pod_count_until_the_watch_shows_them(wor
     world.api.lost = {2}
     world.api.after_write[2] = lambda: world.executor.confirm(
         {}
-    )  # the pod is gone, its binding not due any more
+    )  # the pod was deleted, so its binding is no longer due
     world.begin(job())
     await world.settled()
     assert world.api.held == ["gpu-0"]
@@ -338,7 +340,7 @@ async def test_a_claim_that_is_deleted_is_decided_again(world: World) -> None:
 
 
 async def test_a_claim_that_its_owner_deletes_while_it_is_reserved_gets_nothing(world: World) -> None:
-    """Its finalizer was just written, so it is still there, and stays until Kubernetes takes that off it."""
+    """Its finalizer was just written, so the claim still exists until Kubernetes removes the finalizer."""
     api = world.api
     api.after_write[1] = api.delete
     world.begin(job())
@@ -395,7 +397,7 @@ async def test_taking_devices_back_does_not_take_those_given_meanwhile(world: Wo
     def again(request: Request) -> Any:
         answer = world.api._patch(request)
         if world.api.writes == before + 1:
-            # the answer is lost; before the request is repeated the pod gets its devices again
+            # the answer is lost; before the retry, the pod gets its devices again
             world.api.change(
                 allocation={
                     "devices": {
@@ -439,7 +441,7 @@ async def test_a_pod_is_not_bound_with_devices_that_were_taken_back(world: World
         leader.executor.begin([], [], {"uid-job": waiting}, deallocations=["team/gpu"])
         await leader.settled()
         assert not leader.api.held
-        # the watch does not show that yet, and the next decision binds with what the claim holds
+        # the watch does not show that yet, and the next decision binds with the allocation of the claim
         leader.begin(waiting, grants=False)
         await leader.settled()
         assert not leader.api.bound
@@ -453,14 +455,14 @@ async def test_devices_are_not_taken_back_from_a_pod_that_is_being_bound(world: 
     world.show()
     async with taken_over(world) as leader:
         leader.executor.begin([], [], {"uid-job": waiting}, deallocations=["team/gpu"])
-        leader.begin(waiting, grants=False)  # before anything of the decision before was sent
+        leader.begin(waiting, grants=False)  # before any request of the previous decision was sent
         await leader.settled()
         assert leader.api.bound == ["uid-job"]
         assert leader.api.held == ["gpu-0"]
 
 
 def prepared(kind: str) -> list[dict[str, Any]]:
-    """`status.devices` in which the driver says this of the device."""
+    """Return `status.devices` with this state of the device, as the driver writes it."""
     conditions = [{"type": kind, "status": "True"}]
     return [{"driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0", "conditions": conditions}]
 

@@ -1,4 +1,4 @@
-"""What happens between a decision and its echo on the watch, when answers fail to come."""
+"""The executor between a decision and its echo on the watch, when answers are missing."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ EVICTION = Eviction("uid-job", "workload", "other", "quota", "1 GPU reclaimed fo
 
 
 class World:
-    """An executor on a scripted server, whose pauses pass at once."""
+    """An executor on a scripted server. Its pauses end at once."""
 
     def __init__(self, server: FakeApiServer, transport: Transport, clock: ManualClock) -> None:
         self.server = server
@@ -157,7 +157,7 @@ async def test_a_binding_that_is_refused_is_forgotten_and_decided_again(world: W
 
 
 async def test_a_request_without_the_right_is_repeated_until_the_right_is_there(world: World) -> None:
-    """The role binding in the namespace of a new project reaches the API server's authorizer a moment later."""
+    """The API server's authorizer learns of a RoleBinding in a new project's namespace only a moment later."""
     world.server.on("POST", BIND, error_answer(403), error_answer(403), Answer(code=201))
     world.begin()
     await world.settled()
@@ -275,7 +275,7 @@ async def test_running_requests_end_with_the_executor(world: World) -> None:
 
 
 def jobs(count: int) -> tuple[dict[str, Pod], list[Binding]]:
-    """So many pods with a binding for each, named after their numbers."""
+    """Return this number of pods, named after their numbers, with a binding for each."""
     pods = {
         f"uid-{number}": Pod(metadata=Metadata(name=f"job-{number}", namespace="team", uid=f"uid-{number}"))
         for number in range(count)
@@ -284,7 +284,7 @@ def jobs(count: int) -> tuple[dict[str, Pod], list[Binding]]:
 
 
 class HeldTransport(Transport):
-    """A transport whose POSTs are answered when the gate is opened, all in the same turn of the loop."""
+    """A transport that answers POSTs when the gate is opened, all in the same iteration of the event loop."""
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()
@@ -298,7 +298,7 @@ class HeldTransport(Transport):
 
 @asynccontextmanager
 async def executing(transport: Transport, cache: PodCache | None = None) -> AsyncIterator[Executor]:
-    """An executor of a leader, which waits for answers as long as the test does and whose pauses pass at once."""
+    """Yield an executor of a leader, which waits for answers as long as the test runs. Its pauses end at once."""
     async with (
         asyncio.timeout(DEADLINE_SECONDS),
         Executor(
@@ -402,7 +402,7 @@ async def test_the_gpus_from_the_kubelet_are_written_on_the_pod_once(world: Worl
 
 
 async def test_a_pod_is_corrected_only_once_the_watch_shows_its_binding(world: World) -> None:
-    """The agent may name the GPUs before the answer to the binding is there."""
+    """The agent can name the GPUs before the answer to the binding arrives."""
     world.server.on("POST", BIND, Answer(code=201))
     world.server.on("PATCH", POD, Answer(pod("job")))
     world.begin()

@@ -1,4 +1,6 @@
-"""The binding of a pod with a part of a GPU says how much memory it may have, by what its node's GPUs really have."""
+"""The binding of a pod with a GPU fraction says how much memory the pod may use, from the real memory of the node's
+GPUs.
+"""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -25,7 +27,7 @@ MOUNTS = {
     "volumes": [{"name": "library", "hostPath": {"path": "/var/lib/muster/gpu-memory"}}],
 }
 HALF = {"muster.dev/gpu-fraction": "0.5", LIMITS: f"* {64 << 30}\n"}
-"""What a pod says that was made where no policy held: its own limit is not to stay."""
+"""Annotations of a pod created without the policy: its own memory limit must be replaced."""
 AGENTS = decoded(
     GpuNode,
     metadata={"name": "node-1"},
@@ -44,7 +46,7 @@ SLICES = PublishedGpus(
 
 
 class World:
-    """An executor that knows of node-1 what a test says."""
+    """An executor that knows the GPUs that a test gives node-1."""
 
     def __init__(self, server: FakeApiServer, transport: Transport) -> None:
         self.server = server
@@ -70,7 +72,7 @@ class World:
         )
 
     async def bound(self, job: Pod, *devices: int) -> dict[str, Any]:
-        """The annotations of the binding."""
+        """Return the annotations of the binding."""
         self.server.on("POST", BIND, Answer(code=201))
         self.executor.begin([], [Binding("uid-job", "w", "node-1", devices)], {"uid-job": job})
         await self.executor.idle()

@@ -1,4 +1,4 @@
-"""Nominations at the wire: what is written, when, and what it waits for and holds up."""
+"""The requests of nominations: which are written, when, what they wait for and what waits for them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -54,7 +54,9 @@ EVICTION = Eviction("uid-old", "old", "new", "quota", "2 GPUs reclaimed for new"
 
 
 class World:
-    """An executor on a server that says yes unless `script` has other answers, and caches that the test fills."""
+    """An executor on a server that accepts all requests, unless `script` has other answers, and caches that the test
+    fills.
+    """
 
     def __init__(
         self, server: FakeApiServer, transport: Transport, clock: ManualClock, request_seconds: float
@@ -87,7 +89,7 @@ class World:
         self.refused += 1
 
     def show(self, *pods: Pod) -> None:
-        """The watch shows these pods as they are now."""
+        """Let the watch show these pods."""
         for each in pods:
             before = self.pods.get(each.metadata.uid)
             self.pods[each.metadata.uid] = each
@@ -96,18 +98,18 @@ class World:
     async def decide(
         self, *nominations: Binding, evict: tuple[Eviction, ...] = (), bind: tuple[Binding, ...] = ()
     ) -> None:
-        """Begin what a decision has, and wait until all of it is answered."""
+        """Begin the requests of a decision, and wait until all of them are answered."""
         self.executor.confirm(self.pods)
         self.executor.begin(evict, bind, self.pods, nominations)
         async with asyncio.timeout(DEADLINE_SECONDS):
             await self.executor.idle()
 
     def paths(self) -> list[str]:
-        """The paths of all requests, in their order."""
+        """Return the paths of all requests, in order."""
         return [each.path for each in self.server.requests]
 
     def places(self) -> list[tuple[str | None, str | None]]:
-        """The nominated node and the devices in all patches of the pod that waits."""
+        """Return the nominated node and the devices in each patch of the pending pod."""
         return [
             (
                 each.body["status"]["nominatedNodeName"],
@@ -117,7 +119,7 @@ class World:
         ]
 
     def successors(self) -> list[str | None]:
-        """The place of the successor in all patches of the pod that leaves."""
+        """Return the successor's nomination in each patch of the terminating pod."""
         return [
             each.body["metadata"]["annotations"][SUCCESSOR_NOMINATION_ANNOTATION]
             for each in self.server.requests_of("PATCH", OLD)
@@ -138,14 +140,14 @@ async def world_of(request_seconds: float) -> AsyncIterator[World]:
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    """Answers are waited for as long as the test is."""
+    """Yield a world that waits for answers as long as the test runs."""
     async with world_of(DEADLINE_SECONDS) as world:
         yield world
 
 
 @pytest.fixture
 async def hasty() -> AsyncIterator[World]:
-    """Answers are waited for so shortly that a busy machine may miss one, and asks again."""
+    """Yield a world that waits so briefly that a busy machine can miss an answer, and then asks again."""
     async with world_of(0.1) as world:
         yield world
 
@@ -235,7 +237,7 @@ async def test_the_place_of_a_pod_that_leaves_is_changed_and_ended_on_the_pod_it
 
 
 async def test_new_nominations_are_written_before_ended_ones(world: World) -> None:
-    """The place goes from the pod that leaves to its successor: at no time nobody has it."""
+    """The placement moves from the terminating pod to its successor, and belongs to one of them at all times."""
     world.show(leaving("n1:0,1", name="old"))
     world.script[STATUS] = [Watch(CUT), error_answer(500, "InternalError")]
     await world.decide(NOMINATION)
@@ -285,7 +287,7 @@ async def test_a_nomination_without_an_answer_is_repeated(hasty: World, failure:
 
 
 async def test_a_nomination_that_is_not_allowed_yet_is_repeated(world: World) -> None:
-    """In the namespace of a new project nothing changes afterwards that would lead to another decision."""
+    """In the namespace of a new project, no later change would lead to another decision."""
     world.script[STATUS] = [error_answer(403), error_answer(403)]
     await world.decide(NOMINATION)
     assert world.places() == [("n1", "0,1")] * 3
@@ -354,7 +356,7 @@ async def test_a_standby_operator_nominates_no_pod(world: World) -> None:
 
 
 class HeldTransport(Transport):
-    """A transport whose requests are answered when the gate of their kind is opened."""
+    """A transport that answers requests when the gate of their kind is opened."""
 
     def __init__(self) -> None:
         self.patches, self.creations = asyncio.Event(), asyncio.Event()
@@ -374,7 +376,7 @@ class HeldTransport(Transport):
 
 
 def waiting(prefix: str, count: int) -> tuple[dict[str, Pod], list[Binding]]:
-    """So many pods, with a place for each."""
+    """Return this number of pods, with a placement for each."""
     pods = [pod(f"{prefix}-{number}") for number in range(count)]
     return {each.metadata.uid: each for each in pods}, [
         Binding(each.metadata.uid, prefix, "n1", ()) for each in pods

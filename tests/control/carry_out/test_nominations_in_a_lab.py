@@ -1,4 +1,4 @@
-"""Nominations on a real API server: what it takes, what kubectl prints, and what a new leader makes of it."""
+"""Nominations on a real API server: accepted fields, the output of kubectl, and the state after a change of leader."""
 
 import asyncio
 import signal
@@ -46,12 +46,12 @@ pytestmark = pytest.mark.lab
 
 NODE = "dgx1-1"
 GOES_ON = {"muster.dev/lab-stop-seconds": "1000"}
-"""A pod that was told to end goes on until this is changed."""
+"""Annotations of a pod that continues after its deletion until they are changed."""
 
 
 @pytest.fixture
 def own_lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
-    """A lab of the test's own, with one node or as many as it asks for."""
+    """Yield a lab for this test, with one node or the requested number."""
     lab = start("own", nodes=getattr(request, "param", 1), detach=False, state_dir=tmp_path / "labs")
     yield lab
     lab.stop()
@@ -64,7 +64,7 @@ async def admin(own_lab: Lab) -> AsyncIterator[Transport]:
 
 
 def bare(name: str, **annotations: str) -> dict[str, Any]:
-    """A pod for muster's scheduler."""
+    """Return a pod for muster's scheduler."""
     container = {"name": "main", "image": "job", "resources": {"limits": {GPU_RESOURCE: 2}}}
     return {
         "apiVersion": "v1",
@@ -135,7 +135,7 @@ async def test_the_place_of_a_successor_is_read_off_a_pod_that_was_evicted_and_o
 
 
 class Site:
-    """Jobs of two projects, one that is owed the whole cluster and one that borrows it, and what a watch shows of them.
+    """Jobs of two projects, one entitled to the whole cluster and one that borrows it, and the pods on a watch.
 
     `on_event` is called with every event, before anything else happens.
     """
@@ -179,7 +179,7 @@ class Site:
         await self.transport.create(NAMESPACES.path(), namespace)
 
     async def submit(self, project: str, name: str, gpus: int, **annotations: str) -> None:
-        """Make a job of one pod, which is made anew when it is evicted."""
+        """Create a job of one pod, whose controller replaces an evicted pod."""
         container = {"name": "main", "image": "job", "resources": {"limits": {GPU_RESOURCE: gpus}}}
         spec = {
             "schedulerName": SCHEDULER_NAME,
@@ -202,7 +202,7 @@ class Site:
         await self.transport.create(JOBS.path(f"muster-{project}"), body)
 
     def of(self, name: str) -> list[Pod]:
-        """The pods of a job that have not ended, those first that nobody has told to."""
+        """Return the pods of a job that have not ended, first those that are not terminating."""
         pods = [
             pod
             for pod in self.pods.objects.values()
@@ -211,7 +211,7 @@ class Site:
         return sorted(pods, key=lambda pod: pod.metadata.deletion_timestamp is not None)
 
     def node_of(self, name: str) -> str:
-        """Where the job runs, and is to stay."""
+        """Return the node on which the job runs without terminating."""
         pods = [pod for pod in self.of(name) if pod.metadata.deletion_timestamp is None]
         return pods[0].spec.node_name if pods else ""
 
@@ -219,14 +219,14 @@ class Site:
         await until(lambda: self.node_of(name))
 
     def tells(self, name: str) -> bool:
-        """Whether the job's pod says why it waits."""
+        """Return whether the job's pod has a reason for being pending."""
         return any(condition.message for pod in self.of(name) for condition in pod.status.conditions)
 
     def leaves(self, name: str) -> bool:
         return any(pod.metadata.deletion_timestamp for pod in self.of(name))
 
     async def end(self, name: str) -> None:
-        """Let the pods of the job that were told to end do so."""
+        """Let the terminating pods of the job end."""
         for pod in self.of(name):
             if pod.metadata.deletion_timestamp:
                 text = {"metadata": {"annotations": dict.fromkeys(GOES_ON, "0")}}
@@ -303,7 +303,7 @@ async def test_gpus_freed_for_a_job_are_its_own_whenever_the_operator_is_killed(
 async def test_the_place_of_a_job_that_is_moved_is_its_own_although_it_has_no_pod_there_yet(
     site: Site, tmp_path: Path
 ) -> None:
-    """It makes a node free for a larger one, and has the GPUs to which it moves: a younger job could use them now."""
+    """The job frees a node for a larger one, and is nominated to GPUs that a younger job could use now."""
     log = tmp_path / "operator.log"
     await site.project("owner", 16)
     with operator(site.account, log) as first:
@@ -338,7 +338,7 @@ async def test_the_place_of_a_job_that_is_moved_is_its_own_although_it_has_no_po
 
 
 def _nominated_node(lab: Lab, namespace: str, pod: str) -> str:
-    """What `kubectl get pod -o wide` prints under NOMINATED NODE."""
+    """Return the value under NOMINATED NODE in `kubectl get pod -o wide`."""
     kubectl = [str(lab.kubectl_directory / "kubectl"), "--kubeconfig", str(lab.kubeconfig)]
     get = [*kubectl, "-n", namespace, "get", "pod", pod, "-o", "wide"]
     done = subprocess.run(get, check=True, capture_output=True, text=True)

@@ -30,7 +30,7 @@ JOB = {"metadata": {"name": "old", "namespace": "team", "uid": "job-old"}}
 
 
 def waiting(name: str, **fields: Any) -> dict[str, Any]:
-    """A pod of muster's; one whose name begins with `old` is of that job."""
+    """Return a pod of muster's scheduler. A pod whose name begins with `old` belongs to that job."""
     pod = sent_pod(name, **fields)
     pod["spec"]["schedulerName"] = "muster"
     if name.startswith("old"):
@@ -40,7 +40,7 @@ def waiting(name: str, **fields: Any) -> dict[str, Any]:
 
 
 class Loop:
-    """A loop on a scripted server, whose planner has the next decision of the test, and what it knew."""
+    """A loop on a scripted server. Its planner returns the test's next decision, and keeps the snapshots."""
 
     def __init__(self, server: FakeApiServer, transport: Transport) -> None:
         self.server = server
@@ -79,7 +79,7 @@ class Loop:
         await self.loop.decide()
 
     def places(self) -> dict[str, str]:
-        """By pod, the node of its nomination in the last snapshot."""
+        """Return the nominated node of each pod in the last snapshot."""
         return {
             pod.id: pod.nominated_node
             for workload in self.snapshot.workloads
@@ -88,7 +88,7 @@ class Loop:
         }
 
     def written(self, name: str) -> list[str | None]:
-        """The nominated nodes that were written on a pod that waits."""
+        """Return the nominated nodes that were written to a pending pod."""
         patches = self.server.requests_of("PATCH", f"{PODS}/{name}/status")
         return [patch.body["status"]["nominatedNodeName"] for patch in patches]
 

@@ -1,4 +1,4 @@
-"""When the operator sets and removes the taint `out-of-service`, and on how many nodes: on a server in memory."""
+"""The taint `out-of-service`: when the operator sets and removes it, and on how many nodes; on a server in memory."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def node(name: str, since: str = "11:40:00", *taints: dict[str, str], status: st
 
 
 async def patched(*nodes: Node, most: int = 1, leads: bool = True, answer: Answer | None = None) -> list[Any]:
-    """The nodes that are changed, each with what is done."""
+    """Return the changed nodes, each with its changes."""
     done: list[Any] = []
 
     def note(request: Request) -> Answer:

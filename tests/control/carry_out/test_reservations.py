@@ -1,5 +1,6 @@
-"""What becomes of reservations when answers are lost, the operator is killed, and others interfere: on a server that
-keeps pods, with a kubelet that chooses GPUs and an agent that names them."""
+"""Reservations of GPUs when answers are lost, the operator is killed, and others interfere. The server stores pods; its
+kubelet chooses GPUs, and an agent reports them.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +34,10 @@ GPUS: Final = 4
 
 
 class Cluster:
-    """The pods of a cluster with one node; its kubelet gives GPUs from the top.
+    """The pods of a cluster with one node, whose kubelet gives the highest free GPU first.
 
-    `lost` are the numbers of the writes whose answers are cut, `dies_before` and `dies_after` that of the write before
-    or after which the operator is killed.
+    `lost` are the numbers of the writes whose answers are cut off. The operator is killed before the write
+    `dies_before`, or after the write `dies_after`.
     """
 
     def __init__(self) -> None:
@@ -57,7 +58,7 @@ class Cluster:
             self._serve_pod(server, name, pod)
 
     def add(self, server: FakeApiServer, name: str, *, devices: int = 1, part: str = "0.5") -> None:
-        """A pod with parts of GPUs, or with whole ones if `part` is empty."""
+        """Add a pod with GPU fractions, or with whole GPUs if `part` is empty."""
         annotations = {
             names.GPU_FRACTION_ANNOTATION: part,
             names.GPU_FRACTION_DEVICES_ANNOTATION: str(devices),
@@ -83,7 +84,7 @@ class Cluster:
         return {name: pod for name, pod in self.pods.items() if names.RESERVATION_LABEL in _labels(pod)}
 
     def users(self) -> dict[str, JSON]:
-        """The bound pods with parts of GPUs, by name."""
+        """Return the bound pods with GPU fractions, by name."""
         return {
             name: pod
             for name, pod in self.pods.items()
@@ -91,7 +92,7 @@ class Cluster:
         }
 
     def unused(self) -> list[str]:
-        """The reservations that nobody has a part of."""
+        """Return the reservations of which no pod has a fraction."""
         used = {
             uid
             for pod in self.users().values()
@@ -100,7 +101,7 @@ class Cluster:
         return [name for name, pod in self.reservations().items() if pod["metadata"]["uid"] not in used]
 
     def gpu_node(self) -> GpuNode:
-        """What the agent of the node says."""
+        """Return the GpuNode that the node's agent writes."""
         gpus: list[JSON] = [
             {"index": index, "uuid": uuid(index), "memoryMib": 32510, "holders": []} for index in range(GPUS)
         ]
@@ -110,12 +111,14 @@ class Cluster:
         return msgspec.convert({"metadata": {"name": NODE}, "spec": seen}, GpuNode)
 
     def remove(self, name: str) -> None:
-        """The pod is gone, and its GPU free."""
+        """Delete the pod and free its GPU."""
         self.pods.pop(name, None)
         self.gpus.pop(name, None)
 
     def check(self) -> None:
-        """Nobody has more of a GPU than there is, and what each sees is held for it alone."""
+        """Check that no GPU has more than a whole in fractions, and that each pod sees the GPUs of its own
+        reservations.
+        """
         promised: dict[str, float] = {}
         by_uid = {pod["metadata"]["uid"]: name for name, pod in self.reservations().items()}
         for pod in self.users().values():
@@ -186,7 +189,7 @@ class Cluster:
 
 
 class Leader:
-    """An operator's executor; `tick` shows it what there is, and has it begin what is bound in `decided`."""
+    """An operator's executor. `tick` shows it the cluster, and lets it begin the bindings in `decided`."""
 
     def __init__(
         self,
@@ -235,7 +238,7 @@ class Leader:
         self.decided[name] = devices
 
     def show(self) -> None:
-        """Show it what there is by now."""
+        """Show it the present cluster."""
         if self.cluster.violation is not None:
             raise self.cluster.violation
         now = {pod["metadata"]["uid"]: msgspec.convert(pod, Pod) for pod in self.cluster.pods.values()}
@@ -336,7 +339,9 @@ async def test_the_learned_gpu_counts_before_the_pod_is_bound(leader: Leader) ->
 
 
 async def test_a_pod_that_is_being_bound_counts_on_an_unused_gpu(leader: Leader) -> None:
-    """The kubelet gave GPU 0, which the parts were to have, to another pod; what theirs is has not been told yet."""
+    """The kubelet gave GPU 0, intended for the fractions, to another pod. The GPU of the
+    fractions is not reported yet.
+    """
     cluster = leader.cluster
     leader.add("left", 0, part="0.25")
     leader.add("right", 0, part="0.25")
@@ -350,7 +355,7 @@ async def test_a_pod_that_is_being_bound_counts_on_an_unused_gpu(leader: Leader)
     leader.show()
     assumed = leader.cache.bindings
     assert [assumed[f"uid-{name}"].devices for name in ("left", "right")] == [(1,), (1,)]
-    leader.add("later", 1, part="0.25")  # a decision that knows of them there shares it
+    leader.add("later", 1, part="0.25")  # a decision that knows the fractions on this GPU shares it
     leader.tick()
     cluster.gpus[reservation] = got
     await leader.goes_on_until(lambda: leader.is_bound("left", "right", "later"))
@@ -361,7 +366,7 @@ async def test_a_pod_that_is_being_bound_counts_on_an_unused_gpu(leader: Leader)
 async def test_a_whole_gpu_that_is_being_bound_counts_on_an_unused_one(leader: Leader) -> None:
     leader.add("part", 0)
     await leader.goes_on_until(lambda: leader.is_bound("part"))
-    leader.cluster.remove("part")  # until its reservation is gone no whole one is bound
+    leader.cluster.remove("part")  # no whole GPU is bound until the fraction's reservation is deleted
     leader.add("whole", 1, part="")
     leader.tick()
     assert leader.cache.bindings["uid-whole"].devices == (1,)
@@ -373,7 +378,7 @@ async def test_a_whole_gpu_that_is_being_bound_counts_on_an_unused_one(leader: L
 
 
 async def test_a_decision_that_does_not_know_the_gpu_yet_takes_no_second_one(leader: Leader) -> None:
-    """It was made while the first counted on GPU 0, where it is not."""
+    """The decision was made while the first pod counted on GPU 0, on which it is not."""
     leader.add("one", 0)
     await leader.goes_on_until(lambda: leader.cluster.made == 1)
     leader.show()
@@ -390,7 +395,7 @@ async def test_a_decision_that_does_not_know_the_gpu_yet_takes_no_second_one(lea
 
 
 async def test_parts_that_are_too_much_together_do_not_share_though_their_gpu_changed(leader: Leader) -> None:
-    """The second was decided for GPU 3 before it turned out that the first is there."""
+    """The second pod was decided for GPU 3 before the first one turned out to be there."""
     leader.add("one", 0)
     await leader.goes_on_until(lambda: leader.is_bound("one"))
     leader.add("large", 3, part="0.6")
@@ -419,7 +424,9 @@ async def test_nothing_is_made_twice_or_left_behind_if_any_answer_is_lost(
 async def test_an_operator_that_is_killed_at_any_write_leaves_nothing_and_binds_nothing_twice(
     when: str, write: int
 ) -> None:
-    """Two pods of which one has two GPUs: 3 reservations less what they share, 2 bindings, and the deletions."""
+    """Of two pods, one has two GPUs. The writes are 3 reservations, fewer if they share, 2
+    bindings, and the deletions.
+    """
     cluster = Cluster()
     setattr(cluster, when, write)
     async with leading(cluster) as killed:
@@ -447,7 +454,7 @@ async def test_a_whole_gpu_waits_until_an_unused_reservation_is_deleted(leader: 
     leader.add("part", 0)
     await leader.goes_on_until(lambda: leader.is_bound("part"))
     ((name, reservation),) = leader.cluster.reservations().items()
-    reservation["metadata"]["deletionTimestamp"] = "2026-11-23T09:00:00Z"  # the kubelet takes its time
+    reservation["metadata"]["deletionTimestamp"] = "2026-11-23T09:00:00Z"  # the kubelet has not ended it yet
     leader.cluster.remove("part")
     leader.add("whole", 0, 1, 2, 3, part="")
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""A claim that waits for its first consumer gets its volume where the pod goes, before the pod is bound."""
+"""A PersistentVolumeClaim that waits for its first consumer gets its volume at the pod's node, before the binding."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -27,7 +27,7 @@ DISK = storage_class("disk")
 
 
 class World:
-    """An executor and the caches that it looks at; what is told is told as by the watch."""
+    """An executor and its caches, which the test fills like a watch."""
 
     def __init__(self, server: FakeApiServer, transport: Transport, seconds: float) -> None:
         self.server = server
@@ -107,7 +107,7 @@ async def world() -> AsyncIterator[World]:
 
 @pytest.fixture
 async def hasty() -> AsyncIterator[World]:
-    """Its patience is over at once."""
+    """Yield a world whose patience ends almost at once."""
     async with world_of(0.05) as made:
         yield made
 

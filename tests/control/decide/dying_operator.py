@@ -1,8 +1,8 @@
 """The real operator, whose process is killed when its planner decides on a pending workload named `poison…`.
 
-It is killed as well when it reads a pod named `unreadable…`.
+It is also killed when it reads a pod named `unreadable…`.
 
-It stands for a fault that no exception handler sees: the memory limit of the container, or a fault of a library.
+This stands for faults that no exception handler sees: the memory limit of the container, or a fault in a library.
 """
 
 import os
@@ -21,7 +21,7 @@ _decide = Planner.plan
 
 
 def plan(self: Planner, snapshot: Snapshot) -> Plan:
-    """Kill this process if it decides on such a workload."""
+    """Kill this process if it decides on a workload named `poison…`; otherwise return the plan."""
     for workload in snapshot.workloads:
         is_pending = any(pod.state is PodState.PENDING for pod in workload.pods)
         if is_pending and workload.name.startswith("poison"):
@@ -33,7 +33,7 @@ _note = Reader.note
 
 
 def note(self: Reader, change: Change[Any]) -> None:
-    """Kill this process if it reads such a pod."""
+    """Kill this process if it reads a pod named `unreadable…`."""
     if isinstance(change.object, Pod) and change.object.metadata.name.startswith("unreadable"):
         os.kill(os.getpid(), signal.SIGKILL)
     _note(self, change)

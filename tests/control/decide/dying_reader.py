@@ -1,6 +1,6 @@
 """The decision loop on an API server, in a process that is killed where it reads an object named `poison…`.
 
-It stands for faults that no exception handler sees: the memory limit of the container, or a fault of a library.
+This stands for faults that no exception handler sees: the memory limit of the container, or a fault in a library.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ def _die_for(name: str) -> None:
 
 
 def _poisoned(owner: Any, name: str) -> None:
-    """Let a function end the process if its first argument with metadata has such a name."""
+    """Let a function kill the process if its first argument with metadata has the name `poison…` of this place."""
     called: Callable[..., Any] = getattr(owner, name)
 
     def call(*arguments: Any, **options: Any) -> Any:
@@ -44,7 +44,7 @@ def _poisoned(owner: Any, name: str) -> None:
 
 
 class _Decoder:
-    """msgspec's decoder; the objects of the other places get through it."""
+    """msgspec's decoder, which lets objects for other places pass."""
 
     def __init__(self, kind: type[Any]) -> None:
         self._decode = _decoder(kind).decode

@@ -1,4 +1,4 @@
-"""What the operator remembers of failures, through the whole loop on an API in memory.
+"""The failures that the operator remembers, through the whole loop on an API server in memory.
 
 Refused bindings and nominations, stuck victims, rejecting kubelets, pods that do not start, unbound claims.
 """
@@ -41,14 +41,14 @@ PODS = "/api/v1/namespaces/muster-team-a/pods"
 
 
 class World:
-    """The loop on these objects, and what it asked the API server for."""
+    """The loop on these objects, and its requests to the API server."""
 
     def __init__(self, server: FakeApiServer, loop: SchedulerLoop, metrics: OperatorMetrics) -> None:
         self.server, self.loop, self.metrics = server, loop, metrics
         self.plans: list[tuple[Reading, Plan]] = []
 
     def posts(self, kind: str) -> list[str]:
-        """The names of the pods for which such requests were made."""
+        """Return the names of the pods for which requests of this kind were made."""
         return [
             request.path.split("/")[-2]
             for request in self.server.requests_of("POST")
@@ -78,9 +78,10 @@ async def world(
     answers: Callable[[str, str], Answer | None] = lambda _name, _kind: None,
     records: Sequence[EvictionRecord] = (),
 ) -> AsyncIterator[World]:
-    """`answers` says what a request for a pod gets: its name, and `binding`, `eviction` or `status`.
+    """Run a loop on these objects.
 
-    `records` are the evictions on record.
+    `answers` returns the answer to a request from the pod's name and `binding`, `eviction` or `status`. `records` are
+    the evictions on record.
     """
     lists: dict[str, list[Any]] = {
         "/api/v1/namespaces": [namespace("muster-team-a", "team-a")],
@@ -136,7 +137,7 @@ def _serve_pod(server: FakeApiServer, name: str, answers: Callable[[str, str], A
 
 
 def answering(name: str, kind: str, answer: Answer) -> Callable[[str, str], Answer | None]:
-    """Answer such requests for that pod so, and all others with yes."""
+    """Return a function with this answer for requests of a kind for a pod; all other requests are accepted."""
     return lambda pod_name, request: answer if (pod_name, request) == (name, kind) else None
 
 
@@ -224,7 +225,7 @@ async def test_a_pod_that_does_not_start_gives_its_gpus_back_and_backs_off() -> 
 
 
 def evicted(workload: str, rule: str, at: str) -> EvictionRecord:
-    """The record of an eviction of that workload by a leader before."""
+    """Return the record of an eviction of a workload by an earlier leader."""
     return EvictionRecord(
         at=at, project="team-a", workload=workload, workload_id=f"uid-{workload}", pod=f"{workload}-0",
         pod_uid=f"uid-{workload}-0", gpu_milli=1000, node="n1", rule=rule,

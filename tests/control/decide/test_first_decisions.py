@@ -1,4 +1,4 @@
-"""`orchestrator.control.decide.first_decisions`: leaders that end during a decision, one after the other."""
+"""`orchestrator.control.decide.first_decisions`: leaders whose processes end during a decision, one after the other."""
 
 import json
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from tests.planner import builders
 
 
 class ConfigMapServer:
-    """Keeps the one ConfigMap that the guard writes, over all leaders."""
+    """Stores the one ConfigMap that the guard writes, for all leaders."""
 
     def __init__(self, server: FakeApiServer) -> None:
         self.data: dict[str, str] | None = None
@@ -55,11 +55,11 @@ class ConfigMapServer:
 
 
 class Ended(Exception):
-    """The process ends; nothing after it runs."""
+    """The process ends."""
 
 
 class Leader:
-    """A process that leads: it ends if a decision contains one of the workloads `poison`."""
+    """A leading process, which ends if a decision contains one of the workloads `poison`."""
 
     def __init__(self, transport: Transport, poison: Sequence[str], pods: dict[str, Pod]) -> None:
         self.clock = ManualClock()
@@ -68,7 +68,7 @@ class Leader:
         self.guard = FirstDecisions(transport, is_leader=lambda: True, clock=self.clock)
 
     async def decide(self, *workloads: Workload) -> tuple[set[str], LeftOut]:
-        """Return the workloads that were decided on, and those that were left out."""
+        """Return the workloads on which it decided, and those that it left out."""
         snapshot = Snapshot((), (), workloads)
         left_out = await self.guard.begin(snapshot, self._pods)
         tried = {workload.id for workload in workloads} - {*left_out.untried, *left_out.excluded}
@@ -86,7 +86,9 @@ async def outcome(
     pods: dict[str, Pod] | None = None,
     first_decisions: list[set[str]] | None = None,
 ) -> tuple[int, set[str], set[str]]:
-    """Start leaders until one leaves out nothing more to try; return the deaths, the decided, and those set aside."""
+    """Start leaders until one has tried all workloads; return the number of deaths, the decided ones, and those set
+    aside.
+    """
     for deaths in range(100):
         leader = Leader(transport, poison, pods or {})
         await leader.guard.recall()
@@ -168,7 +170,7 @@ async def test_a_leader_that_ended_in_its_first_decision_without_new_workloads_m
 
 @pytest.mark.parametrize("evidence", ["a pod is bound", "a pod is nominated", "a pod says why it waits"])
 async def test_a_leader_that_is_killed_after_its_decision_returned_leaves_no_suspects(evidence: str) -> None:
-    """The record is cleared a second later: what the decision did shows that it returned."""
+    """The record is cleared a second later. Before that, the effects of the decision show that it returned."""
     async with serving() as server, Transport(access_to(server)) as transport:
         ConfigMapServer(server)
         everything = jobs(60)

@@ -1,4 +1,4 @@
-"""Two operators that a workload kills: all others are bound, and the workload is set aside by name."""
+"""Two operators that a workload kills: all other workloads are bound, and this one is set aside by name."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ def own_lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 class Replica:
-    """An operator that is started again when it ends, as the kubelet does."""
+    """An operator that is restarted when it ends, as by the kubelet."""
 
     def __init__(self, kubeconfig: Path, name: str, log: Path) -> None:
         self.deaths = 0
@@ -141,7 +141,7 @@ async def test_a_pod_that_kills_the_operator_while_it_is_read_is_set_aside(
         data = (await transport.get(PATH, ConfigMap)).data
         (dead,) = json.loads(data[OBJECTS_KEY])
         assert dead["object"]["name"].startswith("unreadable-")
-        # a replica that starts slowly counts its death after the other one has read the pod
+        # a replica that starts slowly counts its death after the other replica has read the pod
         assert MAX_DEATHS <= len(dead["deaths"]) <= MAX_DEATHS + 1
         assert len(json.loads(data[KEY])["excluded"]) == 1, "both records are in one ConfigMap"
         status = ""

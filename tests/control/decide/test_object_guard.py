@@ -1,4 +1,6 @@
-"""`orchestrator.control.decide.object_guard`: processes that die while they read an object, and objects that raise."""
+"""`orchestrator.control.decide.object_guard`: processes that die while they read an object, and objects that raise
+errors.
+"""
 
 import json
 import multiprocessing
@@ -39,7 +41,7 @@ HEALTHY = "/api/v1/namespaces/muster-team-a/pods/healthy/binding"
 
 
 class Api:
-    """The API server of several processes, one after the other: its objects and the records of the operator."""
+    """The API server of several processes in sequence: its objects, and the operator's records."""
 
     def __init__(self, server: FakeApiServer, lists: dict[str, list[Any]]) -> None:
         self.server = server
@@ -72,7 +74,7 @@ class Api:
 
 
 def cluster() -> dict[str, list[Any]]:
-    """An object for each place that kills, and a pod that fits on the node without one of them."""
+    """Return an object for each place that kills, and a pod that fits on the node without one of these objects."""
     pods = [
         objects.pod("poison-decoded", gpus=1),
         objects.pod("poison-bound", node="full", spec={"schedulerName": "other"}),
@@ -180,7 +182,7 @@ async def test_deaths_with_deleted_objects_are_forgotten(tmp_path: Path) -> None
 
 @pytest.fixture
 def raising(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the reader raise for pods named `poison…`, in the middle of its work."""
+    """Let the reader raise an error in the middle of its work for pods named `poison…`."""
     note = Reader.note
 
     def defective(self: Reader, change: Change[Any]) -> None:

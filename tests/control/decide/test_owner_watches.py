@@ -1,4 +1,4 @@
-"""Owners of whatever kind: through the loop, on a whole API in memory."""
+"""Owners of any kind, through the loop on a whole API server in memory."""
 
 import asyncio
 import logging
@@ -83,7 +83,7 @@ JOBS = [job("driver"), job("workers")]
 
 @asynccontextmanager
 async def cluster(**lists: list[JSON]) -> AsyncIterator[FakeApiServer]:
-    """A server with these pods and jobs, and a namespace of a project."""
+    """Yield a server with these pods and jobs, and a project's namespace."""
     space = body("Namespace", NAMESPACE, labels={PROJECT_LABEL: "team-a"})
     held = {"/api/v1/namespaces": [space]} | {
         path: lists[path.rpartition("/")[2]] for path in LISTS if path.rpartition("/")[2] in lists
@@ -97,7 +97,7 @@ async def cluster(**lists: list[JSON]) -> AsyncIterator[FakeApiServer]:
 
 @asynccontextmanager
 async def looped(server: FakeApiServer) -> AsyncIterator[tuple[SchedulerLoop, Callable[[], Any], Observer]]:
-    """A loop on the server; what is called returns the workloads of a decision."""
+    """Yield a loop on the server, a function that returns the workloads of a decision, and the observer."""
     seen: list[Snapshot] = []
 
     def note(snapshot: Snapshot) -> Plan:
@@ -149,7 +149,7 @@ async def test_a_kind_that_is_first_seen_later_is_looked_up_once_and_its_pods_wa
         server.on("WATCH", "/api/v1/pods", Watch(*(event("ADDED", each) for each in PODS), b"\n"))
         async with looped(server) as (_, decide, observer):
             found: dict[str, Workload] = {}
-            while not found:  # no decision knows only a part of it
+            while not found:  # no decision knows only a part of the gang
                 observer.changed.clear()
                 found = await decide()
                 assert sizes(found) in ({}, {"js": (3, 1, 2)}, {"js": (2, 1, 2)}, {"js": (1, 1, 2)})
@@ -257,7 +257,7 @@ async def test_a_pod_that_refers_to_many_kinds_has_few_of_them_looked_up() -> No
         for number in range(MAX_KINDS + 10):
             watches.see_pod(read_pod(pod("x", "", reference(f"Kind{number}", "x", "example.org"))))
         assert len(changes) == MAX_KINDS
-        # what one member refers to takes nothing from the gangs of others
+        # a reference of one member does not affect the gangs of others
         watches.see_pod(read_pod(pod("y", "", reference("JobSet", "y", "jobset.x-k8s.io"))))
     assert changes[-1].object.kind == ("jobset.x-k8s.io", "JobSet")
 

@@ -1,4 +1,6 @@
-"""Who is left out when the planner raises, and for how long: on the real planner, which is made to raise."""
+"""The objects that are left out when the planner raises, and for how long: on the real
+planner, which is made to raise.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -19,7 +21,7 @@ from tests.planner.builders import node, project, workload
 
 
 class Defective:
-    """The planner, which raises where `is_bad` holds for a snapshot; and how often it was asked."""
+    """The planner, which raises if `is_bad` is true for the snapshot, and counts its calls."""
 
     def __init__(self, is_bad: Callable[[Snapshot], bool]) -> None:
         self.is_bad = is_bad
@@ -33,7 +35,7 @@ class Defective:
 
 
 def names(snapshot: Snapshot) -> set[str]:
-    """Of the workloads that are decided on, of the nodes, and of the projects."""
+    """Return the names of the workloads with pending pods, of the nodes, and of the projects."""
     decided_on = {
         each.name for each in snapshot.workloads if any(pod.state is PodState.PENDING for pod in each.pods)
     }
@@ -142,7 +144,7 @@ def test_a_planner_that_always_raises_is_not_hidden() -> None:
 
 
 def running(name: str, devices: tuple[int, ...], on: str = "n-0") -> Workload:
-    """A job that runs, and has one more pod that waits."""
+    """Return a running job with one more, pending pod."""
     base = workload(name, "a", len(devices) * 1000, pods=2)
     first = replace(base.pods[0], state=PodState.ALLOCATED, node=on, devices=devices)
     return replace(base, pods=(first, base.pods[1]))

@@ -1,4 +1,4 @@
-"""An evicted job keeps its place in the queue until its next pod is there."""
+"""An evicted job keeps its position in the queue until its next pod exists."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -71,7 +71,7 @@ def disrupted(each: Pod) -> Pod:
 
 
 class Stream:
-    """The watch of the pods: what it shows is told to `RequeueHolds`, as the reflector tells it."""
+    """The watch of the pods, which tells `RequeueHolds` each change as the reflector does."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -86,25 +86,27 @@ class Stream:
             self.requeue_holds.see(Change("modified" if before else "added", each, before))
 
     def drop(self, last: Pod) -> None:
-        """It is gone; after a list `last` is what was known before, after an event its last state."""
+        """Remove the pod. After a list, `last` is the state known before; after an event, it
+        is the pod's last state.
+        """
         self.requeue_holds.see(Change("deleted", last, self.pods.pop(last.metadata.uid)))
 
     def waited_for(self) -> list[str]:
         return [each.metadata.name for each in self.requeue_holds.placeholders(JOBS).values()]
 
     def places(self) -> list[Placement | None]:
-        """The places that are kept for the pods that are waited for."""
+        """Return the nominations that are kept for the expected pods."""
         return [nomination_of(each) for each in self.requeue_holds.placeholders(JOBS).values()]
 
     def decide(self, *nominations: Binding, bind: tuple[Binding, ...] = ()) -> None:
-        """A decision that keeps these places, of which stand-ins can have some at once."""
+        """Take a decision with these nominations. Placeholders can have some of them at once."""
         nothing = Plan(bindings=bind, evictions=(), shares_gpu_milli={}, allocated_gpu_milli={}, pending={})
         inherited = self.requeue_holds.inherited
         self.requeue_holds.take(replace(nothing, nominations=nominations), inherited)
 
 
 def leave(stream: Stream, each: Pod) -> None:
-    """The whole of an eviction of a pod that runs, up to its last moment in the caches."""
+    """Show a whole eviction of a running pod, up to its last state in the caches."""
     stream.pods[each.metadata.uid] = each
     stream.show(annotated(each), deleted(annotated(each)), ended(deleted(annotated(each))))
 
@@ -145,7 +147,7 @@ def test_any_sign_that_a_pod_was_evicted_is_enough(known: str) -> None:
         stream.drop(disrupted(deleted(each)))
     else:
         stream.evicting.add("uid-train-1")
-        stream.drop(each)  # the watch was cut: a list shows that it is gone
+        stream.drop(each)  # the watch was cut off: a list shows that the pod is gone
     assert stream.waited_for() == ["train-1"]
 
 
@@ -241,7 +243,7 @@ def test_a_new_leader_finds_the_nominations_that_the_caches_still_show() -> None
 
 
 def moved(name: str, place: str = "dgx1-2:6,7") -> Pod:
-    """A pod that is being evicted, for whose successor a place is kept."""
+    """Return a pod that is being evicted, with a nomination for its successor."""
     each = deleted(disrupted(annotated(running(name))))
     annotations = {**each.metadata.annotations, SUCCESSOR_NOMINATION_ANNOTATION: place}
     return msgspec.structs.replace(
@@ -327,10 +329,10 @@ def test_a_new_leader_finds_the_place_that_is_kept() -> None:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[str]:
-    """What happens, in an order that can be: two evicted pods one after the other, and all else at any time.
+    """Return events in a possible order: two evicted pods one after the other, and all others at any time.
 
-    A `list` shows as one what happened to the pods since the last event; the answer to an eviction comes at any time
-    after its beginning, and a younger job whenever it likes.
+    A `list` shows at once the changes of the pods since the last event. The answer to an eviction comes at any time
+    after its beginning, and a younger job at any time.
     """
     lives = draw(
         st.sampled_from([["delete", "fail", "gone"], ["fail", "delete", "gone"], ["delete", "gone"]])
@@ -347,7 +349,7 @@ def histories(draw: st.DrawFn) -> list[str]:
 
 
 class Story:
-    """One node with room for one job: `train` held it, and is evicted for a job that did not stay."""
+    """One node with capacity for one job: `train` runs there, and is evicted for a job that does not stay."""
 
     def __init__(self) -> None:
         self.stream = Stream()
@@ -382,7 +384,7 @@ class Story:
             if self.is_cut:
                 self.listed()
             self.put(pod("train-2", owner="train", gpus=2))
-        elif step != "answer":  # an answer tells nobody anything
+        elif step != "answer":  # an answer changes no cache
             self.change(step)
 
     def change(self, step: str) -> None:
@@ -399,7 +401,7 @@ class Story:
         self.truth = after
 
     def listed(self) -> None:
-        """After the watch was cut, a list shows that the pod is not there, and nothing of how it went."""
+        """After a cut watch, let a list show that the pod is missing. It does not show how the pod ended."""
         if "uid-train-1" in self.stream.pods:
             self.gone(self.stream.pods["uid-train-1"])
 
@@ -408,7 +410,7 @@ class Story:
         self.reader.note(Change("deleted", last, last))
 
     def decide(self) -> None:
-        """As `SchedulerLoop.decide`, whose executor forgets what the caches show."""
+        """Decide as `SchedulerLoop.decide` does. The executor forgets the requests whose effects the caches show."""
         shown = self.stream.pods.get("uid-train-1")
         if shown is None or shown.metadata.deletion_timestamp is not None:
             self.stream.evicting.clear()

@@ -1,4 +1,4 @@
-"""The loop around the decision, on a whole API in memory."""
+"""The loop around the decision, on a whole API server in memory."""
 
 import asyncio
 import threading
@@ -46,7 +46,7 @@ NOTHING = Plan(bindings=(), evictions=(), shares_gpu_milli={}, allocated_gpu_mil
 
 
 class Defective:
-    """A planner that fails so many times before it decides that there is nothing to do."""
+    """A planner that fails this many times, and then decides that there is nothing to do."""
 
     def __init__(self, failures: int) -> None:
         self.calls = 0
@@ -174,7 +174,7 @@ async def test_a_nomination_wakes_no_decision_if_it_is_our_own(is_ours: bool, ch
 
 
 async def test_a_node_where_nothing_gets_ready_does_not_keep_pods_that_could_run_elsewhere() -> None:
-    """Of the first node, on which all is decided, nobody says how much memory its GPUs have."""
+    """All decisions bind to the first node, and no agent reports the memory of its GPUs."""
     faulty = "node-1"
     mounts = {"volumes": [{"name": "library", "hostPath": {"path": "/var/lib/muster/gpu-memory"}}]}
     half = {"muster.dev/gpu-fraction": "0.5"}
@@ -223,7 +223,7 @@ async def test_a_node_where_nothing_gets_ready_does_not_keep_pods_that_could_run
 
 
 class MemoryLease:
-    """In the place of a transport: one lease, always there, and how often it was written."""
+    """A double of a transport with one lease, which counts its writes."""
 
     def __init__(self) -> None:
         self.writes = 0
@@ -242,7 +242,7 @@ class MemoryLease:
 async def leading(
     sleep: Callable[[float], Awaitable[None]], clock: Callable[[], float]
 ) -> AsyncIterator[Any]:
-    """Be the leader, as the operator is, and renew the lease in the background."""
+    """Lead as the operator does, and renew the lease in the background."""
     store: Any = MemoryLease()
     election = LeaseElection(
         store,
@@ -266,7 +266,7 @@ def _waiting(name: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def many(jobs: int, planner: Callable[[Snapshot], Plan]) -> AsyncIterator[SchedulerLoop]:
-    """A loop on caches with so many pods."""
+    """Yield a loop on caches with this number of pods."""
     async with serving() as server:
         for path in LISTS:
             found = [_waiting(f"job-{each}") for each in range(jobs)] if path.endswith("/pods") else []
@@ -294,7 +294,7 @@ async def test_the_lease_is_renewed_while_a_large_cluster_is_read_for_the_first_
     async with many(jobs, lambda _snapshot: NOTHING) as loop, leading(sleep, clock) as (election, store):
 
         async def turn() -> None:
-            while True:  # half a second for each slice, if there are slices
+            while True:  # half a second for each time slice, if the work is divided into slices
                 clock.now += 0.5
                 led.append(election.is_leader())
                 await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A decision waits for what arrives together, and not for changes that do not end."""
+"""A decision waits for changes that arrive together, but not for changes that never end."""
 
 import asyncio
 

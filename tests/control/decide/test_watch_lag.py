@@ -1,4 +1,4 @@
-"""How far the watch is behind the answers."""
+"""The delay of the watch after the answers."""
 
 from orchestrator.control.decide.watch_lag import MAX_SAMPLES, Lags, WatchLag
 from tests.cluster.waiting import ManualClock

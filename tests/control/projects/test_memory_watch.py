@@ -1,4 +1,6 @@
-"""Who has more memory of a GPU than its part: warned once, evicted after the grace, by what can be believed."""
+"""Pods that use more GPU memory than their fraction are warned once, and evicted after the grace period, on good
+evidence.
+"""
 
 import asyncio
 from typing import Any
@@ -19,7 +21,9 @@ LIMITS = "muster.dev/gpu-memory-limits"
 HALF = f"GPU-0 {PART_MIB << 20}\n"
 BOUND_MIB = PART_MIB + CONTEXT_MIB
 MEASURED_MIB = 682
-"""The most that a process on a real GPU had beside what was counted (docs/explanation/fractions.md)."""
+"""The most memory, in MiB, that a process on a real GPU used beyond its counted memory
+(docs/explanation/fractions.md).
+"""
 
 
 def tenant(name: str = "job", *, limits: str = HALF, node: str = "n1", **options: Any) -> Pod:
@@ -41,7 +45,7 @@ def gpu_node(
 
 
 class World:
-    """A watch over what a test says, at a time that it says."""
+    """A memory watch over the test's data, at the test's time."""
 
     def __init__(self, *pods: Pod) -> None:
         self.now_us = NOW_US

@@ -1,4 +1,4 @@
-"""What the project controller writes, request by request, and when it writes nothing."""
+"""The writes of the project controller, request by request, and the cases in which it writes nothing."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -56,7 +56,7 @@ def a_project(**spec: Any) -> Project:
 
 
 def its_namespace() -> Namespace:
-    """The project's namespace as the operator leaves it."""
+    """Return the project's namespace in its final state."""
     made = namespace("muster-team-a", "team-a")
     made.metadata.labels.update(protection.labels(a_project().spec, protection.PolicyMode.DENY))
     return made
@@ -114,7 +114,7 @@ async def test_the_account_of_the_pods_has_the_pull_secrets_of_the_project(
         request.body for request in server.requests if request.path == f"{SPACE}/serviceaccounts/default"
     )
     assert first["imagePullSecrets"] == [{"name": "ngc"}, {"name": "harbor"}]
-    assert "imagePullSecrets" not in last  # server-side apply removes what this writer does not name any more
+    assert "imagePullSecrets" not in last  # server-side apply removes fields that this writer no longer sends
 
 
 async def test_under_the_manifests_of_an_older_version_members_and_status_still_come(

@@ -1,4 +1,4 @@
-"""Which Jobs have their volumes kept as snapshots, and what is written of it: against a scripted API server."""
+"""The Jobs whose volumes get snapshots, and the written objects: against a scripted API server."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A Job that succeeded gets its snapshots, one that failed gets none: the operator with its own rights only."""
+"""A succeeded Job gets its snapshots, and a failed one gets none; the operator has only its own rights."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def own_lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 async def create_storage(admin: Transport) -> None:
-    """The definitions of snapshots, a class of them, and a volume with a claim in the project."""
+    """Create the definitions of snapshots, a VolumeSnapshotClass, and a volume with a claim in the project."""
     await apply_snapshot_definitions(admin)
     snapshot_class = {
         "metadata": {"name": "gold"},
@@ -82,7 +82,7 @@ async def until_served(admin: Transport) -> None:
 
 
 async def submit(admin: Transport, access: Path, name: str, *, exit_code: int) -> None:
-    """Create the Job that `muster submit` would, with pods that end so at once on a node of the lab."""
+    """Create the Job of `muster submit`, whose pods end at once with this exit code on a node of the lab."""
     words = ("submit", name, *JOB, "--dry-run", "-o", "json")
     (job,) = json.loads(await asyncio.to_thread(must, access, *words))["items"]
     ends = {"muster.dev/lab-run-seconds": "0.1", "muster.dev/lab-exit-code": str(exit_code)}
@@ -92,7 +92,7 @@ async def submit(admin: Transport, access: Path, name: str, *, exit_code: int) -
 
 
 async def until_ended(admin: Transport, name: str, condition: str) -> dict[str, Any]:
-    """The Job when it has the condition, and its snapshots where it succeeded."""
+    """Return the Job once it has the condition and, if it succeeded, its snapshots."""
     async with asyncio.timeout(DEADLINE_SECONDS):
         while True:
             job: dict[str, Any] = await admin.get(JOBS.path(NAMESPACE, name))

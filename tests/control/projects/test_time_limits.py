@@ -1,4 +1,4 @@
-"""Which interactive workloads are warned and stopped, and when: a table, and the requests that are made."""
+"""The interactive workloads that are warned and stopped, and when: a table, and the requests."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def pod(
 
 
 def found(limit: str | None, one: Pod, home: Namespace | None = None) -> list[tuple[int, int]]:
-    """Seconds from the start to the warning, and to the end."""
+    """Return the seconds from the start to the warning, and to the end."""
     return [
         ((each.warns_at_us - STARTED_US) // SECOND_US, (each.ends_at_us - STARTED_US) // SECOND_US)
         for each in limited([project(limit)], [home or namespace("muster-team-a", "team-a")], [one])

@@ -1,4 +1,4 @@
-"""The record of evictions, against an API server in memory."""
+"""The record of evictions, on an API server in memory."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def transport(server: MemoryApiServer) -> AsyncIterator[Transport]:
 
 
 def an_audit(transport: Transport) -> Audit:
-    """One that knows the loser b-1 and the winner d-2."""
+    """Return an audit that knows the victim b-1 and the beneficiary d-2."""
     loser = builders.workload("b-1", "team-b", 2000)
     held = replace(loser.pods[0], state=model.PodState.ALLOCATED, node="dgx1-1", devices=(0, 1))
     snapshot = model.Snapshot(

@@ -1,4 +1,4 @@
-"""`orchestrator.control.report.background`: work that fails is repeated, and ends nothing else."""
+"""`orchestrator.control.report.background`: failed work is repeated, and stops nothing else."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from orchestrator.control.report.background import CHECK_SECONDS, repeat
 
 
 class Stopped(BaseException):
-    """The test has seen enough."""
+    """Ends the loop, because the test has its result."""
 
 
 async def test_work_that_raises_is_repeated_and_the_same_error_is_logged_once(

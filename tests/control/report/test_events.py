@@ -1,4 +1,4 @@
-"""Events about pods that wait: once for every kind of reason, and not too many."""
+"""Events about pending pods: one for each kind of reason, and a limited number."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ async def test_skipped_objects_are_named_and_make_no_replica_unready() -> None:
 
 
 async def test_probes_are_answered_under_2000_silent_connections() -> None:
-    """They come in a burst; one of them sends half of a request."""
+    """The connections arrive in a burst. One of them sends half a request."""
     pages_of = health_pages(Health(ManualClock()))
     async with serving_pages(pages_of, "127.0.0.1", 0) as port:
         with ExitStack() as stack:

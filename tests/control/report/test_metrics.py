@@ -1,4 +1,4 @@
-"""The operator's page for Prometheus: its form, its names, how much there can be of it, and what its figures are."""
+"""The operator's page for Prometheus: its format, its names, its maximum size, and its values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the leader decides by stays written down as it is, whatever anybody does to the record."""
+"""The leader's settings stay on record unchanged, whatever others write to the record."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Poison through the whole loop: a healthy job is bound, and every culprit is named wherever people look."""
+"""Poison through the whole loop: a healthy job is bound, and each poisonous object is named wherever users look."""
 
 import asyncio
 import json
@@ -33,7 +33,9 @@ TABLE = poison.rows("n-2")
 
 @dataclass
 class Said:
-    """What the loop wrote: bindings and conditions by pod, events as `Kind name: message`, and the page of health."""
+    """The writes of the loop: bindings and conditions by pod, events as `Kind name: message`,
+    and the page of health.
+    """
 
     bound: set[str] = field(default_factory=set)
     conditions: dict[str, str] = field(default_factory=dict)
@@ -43,7 +45,7 @@ class Said:
 
 
 def stored(body: Json) -> Json:
-    """The object as the API server stores it."""
+    """Return the object as the API server stores it."""
     extra = {"uid": f"uid-{body['metadata']['name']}", "resourceVersion": "1"}
     return {**body, "metadata": {"creationTimestamp": "2026-11-21T09:00:00Z", **body["metadata"], **extra}}
 
@@ -69,7 +71,7 @@ def lists_of(*rows: Row, extra: tuple[Json, ...] = ()) -> dict[str, list[Json]]:
 
 
 def script(server: FakeApiServer, lists: dict[str, list[Json]], said: Said) -> None:
-    """Let the server have these objects, and keep what is written about them."""
+    """Let the server have these objects, and keep the writes about them."""
     for path in LISTS:
         server.on("GET", path, page(*map(stored, lists.get(path.rpartition("/")[2], ()))))
 
@@ -109,7 +111,7 @@ def script(server: FakeApiServer, lists: dict[str, list[Json]], said: Said) -> N
 async def deciding(
     lists: dict[str, list[Json]], planner: Planner = plan
 ) -> AsyncIterator[tuple[Said, Health]]:
-    """A loop on a cluster with these objects."""
+    """Run a loop on a cluster with these objects."""
     said = Said()
     async with serving() as server:
         script(server, lists, said)
@@ -131,7 +133,7 @@ async def deciding(
 
 
 async def ready(health: Health) -> tuple[int, str]:
-    """What `/readyz` answers."""
+    """Return the answer of `/readyz`."""
     async with (
         serving_pages(health_pages(health), "127.0.0.1", 0) as port,
         aiohttp.ClientSession() as session,
@@ -141,7 +143,7 @@ async def ready(health: Health) -> tuple[int, str]:
 
 
 def listed(said: Said) -> dict[str, str]:
-    """By path, why objects are in the record."""
+    """Return the reasons of the objects in the record, by path."""
     objects = json.loads(said.record.get(KEY, "{}")).get("objects", [])
     return {f"{each['namespace']}/{each['name']}".removeprefix("/"): each["why"] for each in objects}
 
@@ -157,7 +159,7 @@ async def test_beside_every_row_a_healthy_pod_is_bound_and_the_culprit_is_named(
         elif row.culprit:
             await until(lambda: any(row.words in each for each in listed(said).values()))
             await until(lambda: any(row.words in each for each in said.events))
-            if not row.projects:  # of 1000 not every one is listed
+            if not row.projects:  # not all of 1000 objects are listed
                 assert row.words in listed(said)[row.culprit]
                 await until(lambda: any(culprit in each for each in said.events))
             status, text = await ready(health)
@@ -196,13 +198,13 @@ async def test_with_all_rows_at_once_a_healthy_pod_is_bound_and_every_culprit_is
             culprit = row.culprit.rpartition("/")[2]
             if row.words == "NoNodeMatches":
                 await until(lambda: said.conditions.get(culprit, "").startswith("NoNodeMatches"))  # noqa: B023
-            elif row.culprit and "dept" not in row.culprit:  # of 1000 projects not all are listed
+            elif row.culprit and "dept" not in row.culprit:  # not all of 1000 projects are listed
                 assert row.words in listed(said)[row.culprit]
         assert json.loads(said.record[KEY])["more"] > 700
 
 
 class Defective:
-    """The planner, which cannot decide where workloads of these names wait or nodes of these names are."""
+    """The planner, which raises if workloads with these names are pending, or nodes with these names exist."""
 
     def __init__(self, *names: str) -> None:
         self.names = set(names)
@@ -257,14 +259,14 @@ async def test_a_project_that_the_planner_cannot_decide_with_is_named_and_its_po
 
 
 def no_work(snapshot: Snapshot) -> Plan:
-    """The plan of a planner that may do no work beyond the first few turns."""
+    """Return the plan of a planner that may do no work beyond the first workloads."""
     return plan(replace(snapshot, settings=replace(snapshot.settings, max_work=0)))
 
 
 async def test_workloads_left_over_by_the_bound_on_work_are_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """16 claims within a quota on GPUs that are all lent: 8 of them have a turn."""
+    """16 workloads within quota ask for GPUs that are all lent. 8 of them are served."""
     caplog.set_level("INFO", "orchestrator.control.report.skipped")
     theirs = [
         poison.pod(
@@ -327,7 +329,8 @@ async def test_the_record_is_written_when_an_object_is_added_or_removed_and_read
                 await recorded(transport)
         async with running(record.run()):
             record.note([])
-            await until(lambda: said.record, seconds=POLL_SECONDS / 2)  # not only by the poll
+            # an event leads to it, before the poll
+            await until(lambda: said.record, seconds=POLL_SECONDS / 2)
             assert (await recorded(transport)).objects == ()
             assert record.note([one], left_over=("a/x", "a/y", "a/z")) == [one]
             assert record.note([one], left_over=("a/x", "a/y", "a/z")) == []

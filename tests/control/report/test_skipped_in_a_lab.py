@@ -1,4 +1,4 @@
-"""All poison at once on a real API server: a healthy job is bound, and each culprit is named."""
+"""All poison at once on a real API server: a healthy job is bound, and each poisonous object is named."""
 
 import asyncio
 from pathlib import Path
@@ -21,14 +21,14 @@ from tests.poison_objects import HEALTHY, NAMESPACE, Row
 pytestmark = pytest.mark.lab
 
 REFUSED = {"signs", "digits", "later"}
-"""Pods that newer API servers do not accept: these affinities have values that no label has, or no known operator."""
+"""Pods that newer API servers reject: their affinities have impossible label values, or unknown operators."""
 
 DEPARTMENTS = 100
-"""Of the chain of 1,000 departments: enough to be too deep, and each gets a namespace."""
+"""The part of the chain of 1,000 departments that is created: it is too deep, and each department gets a namespace."""
 
 
 async def listed(transport: Transport) -> dict[str, str]:
-    """By path, why objects are in the record."""
+    """Return the reasons of the objects in the record, by path."""
     try:
         record: Record = await recorded(transport)
     except NoRecord:
@@ -37,7 +37,9 @@ async def listed(transport: Transport) -> dict[str, str]:
 
 
 async def create_all(transport: Transport) -> tuple[int, set[str]]:
-    """Create the objects of every row; running pods are on the last node. Return how many, and the refused names."""
+    """Create the objects of every row, with running pods on the last node. Return their
+    number, and the refused names.
+    """
     page = await transport.list(NODES.path(), dict)
     first, last = page.items[0]["metadata"]["name"], page.items[-1]["metadata"]["name"]
     objects = [(PROJECTS.path(), project) for project in poison.chain(DEPARTMENTS)]
@@ -56,7 +58,7 @@ async def create_all(transport: Transport) -> tuple[int, set[str]]:
 
 
 async def grow(transport: Transport, node: str, row: Row) -> None:
-    """Let a node say that it has what the row gives to nodes."""
+    """Give a node the resources that the row has for nodes."""
     if row.node_allocatable:
         amounts = dict(row.node_allocatable)
         status = {"status": {"allocatable": amounts, "capacity": amounts}}
@@ -102,7 +104,7 @@ async def test_with_all_poison_at_once_a_healthy_job_is_bound_and_each_culprit_i
 
 
 async def warned(transport: Transport) -> set[str]:
-    """The names of pods that have Events of the operator's."""
+    """Return the names of pods with Events from the operator."""
     page = await transport.list(EVENTS.path(NAMESPACE), Event)
     return {each.involved_object.name for each in page.items if each.reason in ("Skipped", "Unschedulable")}
 
