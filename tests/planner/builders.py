@@ -1,4 +1,4 @@
-"""Short ways to write down snapshots, and the smallest possible cluster that obeys a plan."""
+"""Short functions to build snapshots, and the smallest cluster that carries out a plan."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -73,7 +73,7 @@ def workload(
 
 
 class Cluster:
-    """Nodes, projects and workloads between decisions; `settle` obeys plans until one changes nothing."""
+    """Nodes, projects and workloads between decisions. `settle` carries out plans until one changes nothing."""
 
     def __init__(self, nodes: Iterable[Node], projects: Iterable[Project]) -> None:
         self.nodes = tuple(nodes)

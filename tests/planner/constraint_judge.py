@@ -1,4 +1,4 @@
-"""Required constraints between pods, judged on Kubernetes' own types by brute force.
+"""Required constraints between pods, checked on Kubernetes' own types by brute force.
 
 It shares no code with the planner. A world is the plain data of a snapshot file whose workloads have templates.
 """
@@ -16,7 +16,7 @@ ANY = ".".join("0000")
 
 
 class Seen(NamedTuple):
-    """A pod: its id, its workload in the file, and its node, "" if it has none."""
+    """A pod: its id, its workload in the file, and its node ("" for none)."""
 
     id: str
     workload: Mapping[str, Any]
@@ -71,7 +71,7 @@ def matches(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bo
 
 
 def term_matches(owner: Seen, term: Mapping[str, Any], other: Seen) -> bool:
-    """Whether the term of the owner selects the other pod."""
+    """Return whether a term of the owner's constraints selects the other pod."""
     names = term.get("namespaces", [])
     selector = term.get("namespaceSelector")
     if selector == {}:
@@ -97,7 +97,7 @@ def term_matches(owner: Seen, term: Mapping[str, Any], other: Seen) -> bool:
 
 
 class Judge:
-    """Judges placements in one world."""
+    """Checks placements in one world."""
 
     def __init__(self, world: World) -> None:
         self.nodes: dict[str, Mapping[str, Any]] = {node["name"]: node for node in world["nodes"]}
@@ -111,7 +111,7 @@ class Judge:
         return domain is not None and domain == self.domain(other, key)
 
     def broken(self, pod: Seen, others: Sequence[Seen], leaving: Sequence[Seen] = ()) -> Iterator[str]:
-        """Name the constraints that the pod breaks on its node beside `others` and beside terminating pods."""
+        """Yield the names of the constraints that the pod breaks on its node, beside `others` and terminating pods."""
         for other in (*others, *leaving):
             for one, its in ((pod, other), (other, pod)):
                 for term in one.terms("podAntiAffinity"):
@@ -208,7 +208,7 @@ class Judge:
         )
 
     def admits(self, pod: Seen, others: Sequence[Seen]) -> bool:
-        """Whether the node has the GPUs, labels and no taint against the pod."""
+        """Return whether the node has the GPUs and labels for the pod, and no taint against it."""
         node = self.nodes[pod.node]
         held = sum(other.gpus for other in others if other.node == pod.node)
         labels = node.get("labels", {})
@@ -219,7 +219,7 @@ class Judge:
         )
 
     def has_order(self, new: Sequence[Seen], present: Sequence[Seen], leaving: Sequence[Seen]) -> bool:
-        """Whether the new pods can come one after the other so that each keeps all constraints when it comes."""
+        """Return whether the new pods can start in some order so that each satisfies all constraints at its start."""
         failed: set[frozenset[str]] = set()
 
         def come(waiting: Sequence[Seen], placed: Sequence[Seen]) -> bool:
@@ -236,10 +236,10 @@ class Judge:
         return come(new, present)
 
     def can_place(self, pods: Sequence[Seen], present: Sequence[Seen]) -> Sequence[Seen] | None:
-        """Placements for all of the pods, one after the other, in any order and on any nodes."""
+        """Return placements for all pods, started one by one in any order on any nodes; None if there are none."""
         orders = {tuple(pod.id for pod in order): order for order in permutations(pods)}
         if len({id(pod.workload) for pod in pods}) == 1:
-            orders = dict(list(orders.items())[:1])  # they are all alike
+            orders = dict(list(orders.items())[:1])  # the pods are all equal
         for order, nodes in product(orders.values(), product(self.nodes, repeat=len(pods))):
             placed = list(present)
             for pod, node in zip(order, nodes, strict=True):

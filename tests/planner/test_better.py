@@ -1,4 +1,4 @@
-"""What muster does better than the schedulers it is compared with: one test for each sentence of guarantees.md."""
+"""The advantages of muster over the schedulers in guarantees.md: one test for each sentence there."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ from tests.planner.builders import Cluster, node, project, workload
 
 
 def running(new: Workload, place: str, first: int = 0, *, started: int = 1) -> Workload:
-    """The workload with its pods side by side on one node, from that device on."""
+    """Return the workload with its pods side by side on one node, from this device on."""
     pods: list[Pod] = []
     for pod in new.pods:
         devices = tuple(range(first, first + (pod.request.gpu_count or 1)))
@@ -43,7 +43,7 @@ def victims(decision: Plan) -> list[str]:
 
 
 def test_of_equal_sets_the_fewest_pods_and_then_the_youngest_are_evicted() -> None:
-    """Two nodes could give four GPUs: one by two victims, one by a single one."""
+    """Two nodes could free four GPUs each: one by two victims, the other by one."""
     lent = [
         running(workload("young-a", "b", 2000), "node-1", 0, started=90),
         running(workload("young-b", "b", 2000), "node-1", 2, started=91),
@@ -64,7 +64,9 @@ def test_of_equal_sets_the_fewest_pods_and_then_the_youngest_are_evicted() -> No
 
 
 def test_nothing_is_borrowed_that_a_workload_within_its_quota_frees() -> None:
-    """Two GPUs are free, two are borrowed: lent too, the two would go next, or be protected by a minimum runtime."""
+    """Two GPUs are free and two are borrowed. If all were lent, these would be reclaimed next, or be protected by a
+    runtime.
+    """
     decision = decide(
         ["node-1"],
         [project("a", 4000), project("b", 0, over_quota_weight=1, reclaim_min_runtime_seconds=600)],
@@ -83,7 +85,7 @@ def test_nothing_is_borrowed_that_a_workload_within_its_quota_frees() -> None:
 
 @pytest.mark.parametrize("count", [1, 40])
 def test_the_victim_of_a_large_workload_frees_the_gpus_of_a_small_one_too(count: int) -> None:
-    """Notebooks of 1 and trainings of 6 within one quota; on each node run borrowed jobs of 7 and 1."""
+    """Notebooks of 1 GPU and trainings of 6 are within one quota. On each node, borrowed jobs of 7 and 1 run."""
     names = [f"node-{number}" for number in range(count)]
     lent = [
         running(workload(f"{size}-{name}", "b", gpus), name, first, started=started)
@@ -106,7 +108,7 @@ def test_the_victim_of_a_large_workload_frees_the_gpus_of_a_small_one_too(count:
 
 
 def test_work_that_a_quota_covers_is_never_evicted_for_another_project_not_even_in_part() -> None:
-    """The quota of b covers the first two pods; only what grew beyond may go, although a wants more."""
+    """The quota of b covers the first two pods. Only pods beyond them may be evicted, although a wants more."""
     elastic = running(workload("grown", "b", 1000, pods=4, minimum=1), "node-1")
     decision = decide(
         ["node-1"], [project("a", 4000), project("b", 2000)], [elastic, workload("new", "a", 2000)], gpus=4
@@ -140,7 +142,7 @@ def test_amounts_are_exact_so_a_tenth_and_two_tenths_fit_a_quota_of_three() -> N
 
 
 def test_no_decision_evicts_a_workload_that_would_reclaim_it() -> None:
-    """The project with the higher priority is over its share: it gives at once, and the third keeps its share."""
+    """The project with the higher priority is over its share and is reclaimed at once; the third keeps its share."""
     lent = [
         *(running(workload(f"a{each}", "a", 1000), "node-1", each, started=each + 1) for each in range(2)),
         *(
@@ -160,7 +162,7 @@ def test_no_decision_evicts_a_workload_that_would_reclaim_it() -> None:
 
 
 def test_no_workload_is_overtaken_by_a_younger_one_of_the_same_project() -> None:
-    """The older job goes beyond the quota, the younger fits it; only one of them fits the cluster."""
+    """The older job exceeds the quota and the younger fits in it. Only one of them fits on the cluster."""
     decision = decide(
         ["node-1"],
         [project("a", 1000)],
@@ -197,7 +199,7 @@ def test_a_project_can_be_sure_of_a_minimum_runtime(ran_seconds: int, evicted: i
 
 
 def test_a_migrated_pod_has_a_nomination_before_its_eviction() -> None:
-    """Two halves of different nodes are free: one job moves, with its place promised, and the large one fits."""
+    """Two halves of different nodes are free: one job is migrated, with a nomination, and the large one fits."""
     mine = [running(workload("x", "a", 2000), "node-1", 0), running(workload("y", "a", 2000), "node-2", 0)]
     decision = decide(["node-1", "node-2"], [project("a", 8000)], [*mine, workload("new", "a", 4000)], gpus=4)
     assert [each.rule for each in decision.evictions] == ["consolidation"]

@@ -1,4 +1,4 @@
-"""One decision does a bounded amount of work; whom it does not reach is first in the next one."""
+"""One decision does a bounded amount of work. Workloads that it does not reach come first in the next decision."""
 
 from orchestrator.planner import plan
 from orchestrator.planner.model import Plan, Snapshot, Workload
@@ -10,7 +10,7 @@ TEAMS = (project("a", 16_000), project("b", 0))
 
 
 def decide(lent: int, claims: int, *, max_work: int | None = 0, left_over: tuple[str, ...] = ()) -> Plan:
-    """So many claims within the quota on a node that is full of jobs of one device that borrow."""
+    """Decide on this number of workloads within quota, on a node full of borrowed jobs of one GPU."""
     work: list[Workload] = [
         running(workload(f"lent-{index}", "b", 1000), "n1", index, started=index + 1) for index in range(lent)
     ]

@@ -1,4 +1,4 @@
-"""Claims in decisions: quotas, gangs, reclaim, moves and what is held in vain, on nodes that publish their GPUs."""
+"""ResourceClaims in decisions: quotas, gangs, reclaim, migration and unused allocations, on nodes that publish GPUs."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -52,7 +52,7 @@ def claimed(name: str, *requests: RequestChoice) -> Claim:
 
 
 def job(name: str, project: str, *claims: Claim, pods: int = 1, age: int = 0, **changes: object) -> Workload:
-    """A workload whose pods have one claim each, or all of these together if there is one pod."""
+    """Return a workload whose pods have one claim each, or whose only pod has all of these claims."""
     base = builders.workload(name, project, 0, age=age, pods=pods, **changes)  # type: ignore[arg-type]
     groups = [claims] if pods == 1 else [(claim,) for claim in claims]
     return replace(
@@ -111,7 +111,7 @@ class Claims:
         raise AssertionError("the plan never came to rest")
 
     def check(self) -> None:
-        """No device has two owners, and what pods are said to have is what their claims have."""
+        """Check that no device has two owners, and that each pod has the devices of its claims."""
         owners: dict[object, str] = {}
         held = {listed.claim.key: listed.allocation for listed in self.snapshot.dynamic.claims}
         for key, allocation in held.items():
@@ -341,7 +341,7 @@ def test_a_claim_takes_no_more_pods_than_it_can_be_reserved_for() -> None:
 
 
 def test_a_nominated_pod_gets_the_gpu_that_was_kept_for_it_where_another_would_do_as_well() -> None:
-    """The other one may be what somebody else is nominated to, who would then be moved again, and so on."""
+    """Another workload can be nominated to the other GPU, and would then be migrated again, and so on."""
     cluster = Claims([published("node-1", 2)], [builders.project("a", 2000)])
     claim = claimed("one")
     waiting = job("one", "a", claim)
@@ -367,7 +367,7 @@ def test_a_nominated_pod_gets_another_gpu_where_its_own_is_held() -> None:
 
 
 def test_all_users_of_a_claim_are_moved_or_none() -> None:
-    """Its devices come free only when the last of them is gone."""
+    """Its devices become free only when its last user has ended."""
     cluster = Claims([published("node-1", 2)], [builders.project("a", 1000), builders.project("b", 1000)])
     shared = claimed("shared")
     users = job("users", "a", shared, shared, pods=2)
@@ -383,7 +383,7 @@ def test_all_users_of_a_claim_are_moved_or_none() -> None:
 
 
 def test_a_pod_that_needs_only_a_claim_keeps_its_nomination() -> None:
-    """A claim counts once, with the first of its users; the others ask for no GPUs."""
+    """A claim counts once, with the first of its users. The others request no GPUs."""
     cluster = Claims([published("node-1", 1)], [builders.project("a", 1000)])
     held, older, claim = claimed("held"), claimed("older"), claimed("one")
     cluster.submit(job("held", "a", held), held)
@@ -417,14 +417,14 @@ def test_a_claim_that_one_more_pod_starts_with_does_not_move_with_its_former_use
 
 
 def _shared_by_two(users: str) -> tuple[Workload, Claim]:
-    """A workload of two pods with one claim, which counts with the first."""
+    """Return a workload of two pods with one claim, which counts with the first pod."""
     shared = claimed("shared")
     both = job(users, "a", shared, shared, pods=2)
     return replace(both, pods=(both.pods[0], replace(both.pods[1], request=Request()))), shared
 
 
 def _taint_first_gpu(cluster: Claims) -> None:
-    """The driver says that the first GPU of the only node is not to be used."""
+    """Let the driver taint the first GPU of the only node."""
     (node,) = cluster.snapshot.nodes
     (listed,) = cluster.snapshot.dynamic.slices
     first, *others = listed.devices
@@ -437,7 +437,7 @@ def _taint_first_gpu(cluster: Claims) -> None:
 
 
 def test_all_users_of_a_claim_leave_an_unhealthy_gpu_together() -> None:
-    """One alone would come back to the very GPU, as the others keep the claim on it, and then the next, and so on."""
+    """One pod alone would return to the same GPU, because the others keep the claim on it, then the next, and so on."""
     cluster = Claims([published("node-1", 2)], [builders.project("a", 1000)])
     users, shared = _shared_by_two("users")
     cluster.submit(users, shared)
@@ -466,7 +466,7 @@ def test_a_pod_that_shares_a_claim_remains_on_an_unhealthy_gpu() -> None:
 
 
 def _with_cards(cluster: Claims, *names: str) -> Claims:
-    """The cluster, whose only node has these network cards besides; its GPUs are its device plugin's."""
+    """Return the cluster, whose only node also has these network cards. Its GPUs come from the device plugin."""
     devices = [device(name, attributes={"index": index}) for index, name in enumerate(names)]
     cards = resource_slice(*devices, pool="cards", nodes=NodeChoice(node_name="node-1"))
     dynamic = replace(cluster.snapshot.dynamic, slices=(cards,))
@@ -475,7 +475,7 @@ def _with_cards(cluster: Claims, *names: str) -> Claims:
 
 
 def _with_card(name: str, project: str, request: Request, *, age: int = 0) -> tuple[Workload, Claim]:
-    """A pod with a claim for a card, and GPUs that it asks for by number or parts."""
+    """Return a pod with a claim for a card, and with GPUs requested by number or as fractions."""
     card = claimed(f"card-{name}")
     made = job(name, project, card, age=age)
     return replace(
@@ -523,7 +523,9 @@ def part_of_shared_gpu(name: str, gib: int, **changes: object) -> Workload:
 
 
 def test_a_nominated_fraction_that_fits_to_the_byte_is_too_much_if_fractions_count_in_thousandths() -> None:
-    """Three parts of 5 of 16 GiB are 939 thousandths, and 1 GiB is 63: promised, it would be taken back at once."""
+    """Three fractions of 5 of 16 GiB are 939 thousandths, and 1 GiB is 63: such a nomination would be withdrawn at
+    once.
+    """
     node = replace(published("node-1", 1), gpu_memory_mib=16 << 10)
     shared = resource_slice(
         device("gpu-0", memory="16Gi", shareable=True), pool="node-1", nodes=NodeChoice(node_name="node-1")
@@ -540,7 +542,7 @@ def test_a_nominated_fraction_that_fits_to_the_byte_is_too_much_if_fractions_cou
 
 
 def test_a_claim_gets_no_gpu_that_has_too_little_left_as_others_count_it() -> None:
-    """A part beside a whole GPU, in one pod, counts as a whole one, though half of that GPU is nobody's."""
+    """A fraction beside a whole GPU, in one pod, counts as a whole GPU, although half of that GPU is unused."""
     node = replace(published("node-1", 3), gpu_memory_mib=16 << 10)
     shared = resource_slice(
         *(device(f"gpu-{index}", memory="16Gi", shareable=True) for index in range(3)),
@@ -562,7 +564,9 @@ def test_a_claim_gets_no_gpu_that_has_too_little_left_as_others_count_it() -> No
 
 
 def test_a_nominee_takes_no_card_that_another_one_needs() -> None:
-    """A nomination does not say which card is kept: it would take the first, the only one that the other can have."""
+    """A nomination does not say which card is kept. The pod would take the first one, the only
+    one for the other pod.
+    """
     cluster = _with_cards(Claims([builders.node("node-1", 0)], [builders.project("a", 1000)]), "x", "y")
     chosen = claimed("chosen", exactly(selectors=(f'device.attributes["{DRIVER}"].index == 0',)))
     for age, claim in enumerate((claimed("any"), chosen)):
@@ -576,7 +580,9 @@ def test_a_nominee_takes_no_card_that_another_one_needs() -> None:
 
 
 def test_no_pod_is_nominated_to_admin_access_of_a_device_whose_counters_its_parts_keep() -> None:
-    """They were free once the part was moved, and then the other part's: who moved stayed, and the promise as well."""
+    """The counters were free once the fraction was migrated, and then the other fraction took them: the nomination
+    stayed.
+    """
     whole, *parts = (
         device(name, attributes={"kind": name[:5]}, counters=(counters("gpu", memory=10**9),))
         for name in ("whole", "part-1", "part-2")
@@ -627,7 +633,7 @@ def test_the_devices_of_a_claim_are_not_reclaimed_in_the_decision_that_binds_ano
 
 
 def test_a_nominated_pod_waits_for_its_own_gpu_rather_than_take_one_that_is_free() -> None:
-    """It may be what somebody else is nominated to, and is moved for in turn."""
+    """Another pod can be nominated to the free GPU, and would then be migrated."""
     cluster = Claims([published("node-1", 2)], [builders.project("a", 2000)])
     first = claimed("first", exactly(selectors=(f'device.attributes["{DRIVER}"].index == 1',)))
     cluster.submit(job("first", "a", first), first)

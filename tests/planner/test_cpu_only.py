@@ -1,4 +1,4 @@
-"""Projects whose jobs ask for no GPU: they get their part of the CPUs, and no rule about GPUs holds them back."""
+"""Projects whose jobs request no GPU get their portion of the CPUs, and no rule on GPUs delays them."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ CPU = 1000
 
 
 def job(name: str, owner: str, cpus: int, *, gpus: int = 0, pods: int = 1, age: int = 0) -> Workload:
-    """Pods that ask for CPUs, and for GPUs where it is said."""
+    """Return a workload whose pods request CPUs, and GPUs if `gpus` is given."""
     plain = workload(name, owner, gpus * 1000, age=age, pods=pods)
     request = Request(gpu_count=gpus, cpu_milli=cpus * CPU)
     return replace(plain, pods=tuple(replace(pod, request=request) for pod in plain.pods))
@@ -51,7 +51,7 @@ def held_cpus(cluster: Cluster, name: str) -> int:
 @pytest.mark.parametrize(
     ("first", "second", "expected"),
     [
-        # quotas of both, in CPUs, then the rest by weight
+        # quotas of both in CPUs, then the rest by weight
         ({"quota_cpu_milli": 0}, {"quota_cpu_milli": 0}, (8, 8)),
         ({"quota_cpu_milli": 0}, {"quota_cpu_milli": 0, "cpu_over_quota_weight": 3}, (4, 12)),
         ({"quota_cpu_milli": 2 * CPU}, {"quota_cpu_milli": 10 * CPU}, (4, 12)),
@@ -130,7 +130,7 @@ def test_a_request_for_cpus_is_judged_by_cpus_for_any_use_of_gpus(
 
 @pytest.mark.parametrize(("cpus", "gpus", "evicted"), [(4, 0, set()), (4, 1, {"victim"}), (0, 1, set())])
 def test_a_victim_uses_a_resource_that_its_project_borrows(cpus: int, gpus: int, evicted: set[str]) -> None:
-    """b borrows GPUs by work that stays: nobody may take CPUs from it by that, unless GPUs go with them."""
+    """b borrows GPUs with a job that stays: CPUs of this job cannot be reclaimed unless its GPUs are too."""
     decision = plan(
         Snapshot(
             (node("n1", 8, cpu_milli=5 * CPU),),
@@ -176,7 +176,7 @@ HOG_AND_CLAIM = (
 def evictions(
     *work: Workload, quota_gpus: int = 8, nodes: tuple[str, ...] = ("n1",), **b: object
 ) -> dict[str, str]:
-    """The rule by which each workload is evicted, on nodes of 8 GPUs and 80 CPUs, and on `cpu` without GPUs."""
+    """Return the rule of each workload's eviction, on nodes of 8 GPUs and 80 CPUs, and on `cpu` without GPUs."""
     machines = tuple(node(name, 0 if name == "cpu" else 8) for name in nodes)
     projects = (project("a", quota_gpus * 1000), project("b", 0, **b))
     decision = plan(Snapshot(machines, projects, work))
@@ -203,7 +203,7 @@ def test_pods_without_gpus_do_not_block_the_memory_that_gpus_need() -> None:
 
 
 def test_only_as_many_pods_without_gpus_are_evicted_as_the_gpus_need() -> None:
-    """Two nodes with GPUs hold jobs of 30, 30 and 15 CPUs; a gang of two nodes needs 20 CPUs on each."""
+    """Two nodes with GPUs run jobs of 30, 30 and 15 CPUs. A gang on both nodes needs 20 CPUs on each."""
     hogs = [
         running(job(f"{name}-{cpus}-{index}", "b", cpus), name)
         for name in ("n1", "n2")
@@ -238,7 +238,7 @@ def test_a_pod_without_gpus_that_is_not_preemptible_is_not_evicted() -> None:
 
 
 def test_a_pod_on_a_node_without_gpus_keeps_its_cpus() -> None:
-    """The claim's pod without GPUs fits on no node, as jobs without GPUs hold the CPUs of the only other one."""
+    """The gang's pod without GPUs fits on no node, because jobs without GPUs use the CPUs of the only other one."""
     hog = running(job("hog", "b", 78), "cpu")
     want = job("want", "a", 8, gpus=8)
     request = Request(cpu_milli=40 * CPU)

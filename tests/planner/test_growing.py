@@ -1,4 +1,4 @@
-"""Which pod of a workload with sub-groups grows next, and which goes first."""
+"""The next pod with which a workload with sub-groups grows, and the first pod that it loses."""
 
 from collections.abc import Mapping
 from dataclasses import replace

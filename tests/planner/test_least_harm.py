@@ -1,4 +1,4 @@
-"""Who makes way: quotas are kept first, then no GPU is freed for nothing, then few pods go, then little work."""
+"""The choice of victims: first quotas, then no unneeded GPUs, then few pods, then little lost GPU time."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -26,7 +26,7 @@ def decide(nodes: Iterable[Node], projects: Iterable[Project], *work: Workload) 
 
 
 def test_no_project_falls_below_its_quota_while_others_can_give_even_if_more_is_freed_than_needed() -> None:
-    """Each job of b fits exactly, but b would hold 2 of its 3; c borrows all that it holds."""
+    """Each job of b fits exactly, but b would keep 2 GPUs of its quota of 3. c borrows all its GPUs."""
     work = (
         running(workload("b1", "b", 2000), "n1", 0, started=8),
         running(workload("b2", "b", 2000), "n1", 2, started=9),
@@ -38,7 +38,7 @@ def test_no_project_falls_below_its_quota_while_others_can_give_even_if_more_is_
 
 
 def test_where_a_project_must_fall_below_its_quota_only_pods_over_quota_are_evicted() -> None:
-    """Without either job b holds less than its 4; the quota covers the small one, which would free less in vain."""
+    """Without either job, b holds less than its quota of 4. The small job is within it, and frees less in vain."""
     work = (
         running(workload("own", "a", 3000, interactive=True), "n1", 0),
         running(workload("covered", "b", 2000), "n1", 3, started=1),
@@ -50,7 +50,9 @@ def test_where_a_project_must_fall_below_its_quota_only_pods_over_quota_are_evic
 
 
 def test_a_pod_within_quota_keeps_running_although_it_alone_would_be_enough() -> None:
-    """b borrows, but not on the node that the claim needs: there is only what its quota covers, and nothing moves."""
+    """b borrows, but not on the node that the job needs: there it has only pods within quota,
+    and nothing is migrated.
+    """
     work = (
         running(workload("own", "a", 3000, interactive=True), "n1", 0),
         running(workload("covered", "b", 2000), "n1", 3, started=1),
@@ -105,27 +107,29 @@ def test_preempt_evicts_the_lowest_priority_although_more_is_freed() -> None:
 
 
 NOW_US = 100 * 3600 * 1_000_000
-"""100 hours after the earliest time of a test."""
+"""100 hours after the earliest time in a test."""
 
 
 def ago(
     new: Workload, place: str, first: int = 0, *, minutes: int, age_minutes: int | None = None
 ) -> Workload:
-    """The workload started so many minutes before NOW_US; `age_minutes`: it was created earlier, and started again."""
+    """Return the workload, started this many minutes before NOW_US. With `age_minutes`, it is older and was started
+    again.
+    """
     started = NOW_US - minutes * 60 * 1_000_000
     created = started if age_minutes is None else NOW_US - age_minutes * 60 * 1_000_000
     return replace(running(new, place, first, started=started), created_at_us=created)
 
 
 def victims_now(nodes: Iterable[Node], *work: Workload) -> list[str]:
-    """Who is evicted at NOW_US for a project `a` with a quota of 8 GPUs; the others have none."""
+    """Return the victims at NOW_US for a project `a` with a quota of 8 GPUs. The other projects have no quota."""
     names = sorted({each.project for each in work} - {"a"})
     teams = (project("a", 8000), *(project(name, 0) for name in names))
     return victims(plan(Snapshot(tuple(nodes), teams, work, NOW_US)))
 
 
 def test_the_least_gpu_time_is_lost_although_more_pods_are_evicted() -> None:
-    """76 GPU-hours of one job, or 8 GPU-minutes of two."""
+    """76 GPU-hours of one job, or 8 GPU-minutes of two jobs."""
     work = (
         ago(workload("long", "b", 8000), "n1", minutes=570),
         ago(workload("fresh1", "b", 4000), "n2", 0, minutes=1),
@@ -138,7 +142,9 @@ def test_the_least_gpu_time_is_lost_although_more_pods_are_evicted() -> None:
 
 
 def test_the_gpu_time_of_all_pods_of_a_gang_counts() -> None:
-    """The gang has run for 30 minutes on 8 GPUs, each single job for 60 on 2; 8 of these lose less than the gang."""
+    """The gang has run for 30 minutes on 8 GPUs, each of two single jobs for 9 minutes on 4.
+    These lose less together.
+    """
     gang = ago(workload("gang", "b", 4000, pods=2, gang=True), "n1", minutes=30)
     singles = [ago(workload(f"s{index}", "c", 4000), "n2", 4 * index, minutes=9) for index in range(2)]
     new = workload("new", "a", 8000, age=NOW_US)
@@ -146,7 +152,7 @@ def test_the_gpu_time_of_all_pods_of_a_gang_counts() -> None:
 
 
 def test_gpu_times_of_one_class_are_alike() -> None:
-    """120 GPU-minutes of one job and 80 of two others: the fewest pods decide."""
+    """120 GPU-minutes of one job and 80 of two others: the number of pods decides."""
     work = (
         ago(workload("one", "b", 8000), "n1", minutes=15),
         ago(workload("two1", "b", 4000), "n2", 0, minutes=10),
@@ -156,7 +162,7 @@ def test_gpu_times_of_one_class_are_alike() -> None:
 
 
 def test_of_the_jobs_on_one_node_the_one_that_has_just_started_is_evicted() -> None:
-    """Both have one GPU; the one that started again is older in the queue."""
+    """Both have one GPU. The job that started again is older in the queue."""
     work = (
         ago(workload("long", "b", 1000), "n1", 0, minutes=5000),
         ago(workload("fresh", "b", 1000), "n1", 1, minutes=2, age_minutes=5900),
@@ -166,7 +172,7 @@ def test_of_the_jobs_on_one_node_the_one_that_has_just_started_is_evicted() -> N
 
 @pytest.mark.parametrize("nodes", [("n1", "n1"), ("n1", "n2")], ids=["one node", "two nodes"])
 def test_a_job_that_started_again_keeps_its_age(nodes: tuple[str, str]) -> None:
-    """Both have run for an hour; the one that was evicted before was created four days earlier."""
+    """Both have run for an hour. The one that was evicted before was created four days earlier."""
     work = (
         ago(workload("again", "b", 2000), nodes[0], 0, minutes=59, age_minutes=5000),
         ago(workload("first", "b", 2000), nodes[1], 2, minutes=60),
@@ -186,7 +192,7 @@ def test_of_a_project_the_lowest_priority_is_evicted_although_it_loses_more_time
 
 
 def test_elastic_pods_lose_no_gpu_time() -> None:
-    """The elastic job goes on without its last pod; the single job would lose two hours."""
+    """The elastic job continues without its last pod. The single job would lose two hours."""
     work = (
         ago(workload("elastic", "b", 1000, pods=2, minimum=1), "n1", 0, minutes=5000),
         ago(workload("single", "b", 1000), "n1", 2, minutes=120),
@@ -212,7 +218,9 @@ def test_of_two_jobs_the_one_that_has_just_started_is_migrated() -> None:
 
 
 def test_for_a_limit_too_no_project_falls_below_its_quota_while_others_can_give() -> None:
-    """The department is at its limit; the job of b is what is missing, but b would hold nothing of its 1."""
+    """The department is at its limit. The job of b would free exactly enough, but b would keep nothing of its quota of
+    1.
+    """
     teams = (
         project("d", 5000, limit_gpu_milli=5000),
         project("a", 2000, parent="d"),
@@ -228,7 +236,7 @@ def test_for_a_limit_too_no_project_falls_below_its_quota_while_others_can_give(
 
 
 def test_for_a_tree_of_gangs_too_no_project_falls_below_its_quota_while_others_can_give() -> None:
-    """The job of b is the first to be looked at, as b has the lower priority."""
+    """The job of b is tried first, because b has the lower priority."""
     teams = (project("a", 2000), project("b", 1000, priority=-1, over_quota_weight=0), project("c", 0))
     work = (
         running(workload("b1", "b", 2000), "n1", 0, started=9),
@@ -243,7 +251,7 @@ def test_for_a_tree_of_gangs_too_no_project_falls_below_its_quota_while_others_c
 
 
 def test_of_very_many_sets_of_victims_the_one_that_loses_the_least_is_found() -> None:
-    """There are 495 ways to choose four of twelve, in whatever order the jobs come; not all are looked at."""
+    """There are 495 ways to choose four of twelve jobs, in any order of the jobs. Not all of them are tried."""
     work = [running(workload(f"w{index}", "b", 1000), "n1", index, started=index + 1) for index in range(12)]
     teams = (project("a", 4000), project("b", 0))
     for order in (work, work[::-1]):
@@ -261,7 +269,7 @@ def test_the_order_of_the_pods_in_a_workload_does_not_change_the_plan() -> None:
 
 
 def test_evictions_and_migrations_together_free_gpus_for_a_quota() -> None:
-    """Of the job that borrows and the one that b's quota covers, on one node, the one is evicted, the other moved."""
+    """On one node are a job that borrows and a job within b's quota: the first is evicted, the second is migrated."""
     work = (
         running(workload("lent", "c", 2000), "n1", 0),
         running(workload("b1", "b", 2000), "n1", 2),
@@ -277,7 +285,9 @@ def test_evictions_and_migrations_together_free_gpus_for_a_quota() -> None:
 
 
 def test_a_migration_and_an_eviction_replace_two_evictions() -> None:
-    """For each pod of the gang one job of 3 would go; with p1 or p2 on n2 one of them is enough for both pods."""
+    """One job of 3 GPUs would be evicted for each pod of the gang. With p1 or p2 on n2, one
+    victim is enough for both.
+    """
     work = (
         *(running(workload(f"p{index}", "p", 1000), "n1", index, started=index + 1) for index in range(2)),
         running(workload("b1", "b", 3000), "n1", 2, started=3),
@@ -318,7 +328,7 @@ def test_no_migration_replaces_an_eviction_if_no_gpu_is_free() -> None:
 
 
 def test_a_pod_within_quota_is_not_evicted_although_its_project_holds_more() -> None:
-    """b holds 7 GPUs with a quota of 4, which covers the two small jobs; the claim asks for 2 more than are free."""
+    """b holds 7 GPUs with a quota of 4, which covers the two small jobs. The job needs 2 GPUs more than are free."""
     work = (
         running(workload("large", "b", 5000), "n1", 0, started=1),
         running(workload("small1", "b", 1000), "n1", 5, started=2),
@@ -330,7 +340,7 @@ def test_a_pod_within_quota_is_not_evicted_although_its_project_holds_more() -> 
 
 
 def test_a_claim_is_pending_if_all_possible_victims_are_within_quota() -> None:
-    """The gang of c on n1 is borrowed, and the claim fits on n2 only, where c has what its quota covers."""
+    """The gang of c on n1 is borrowed. The job fits only on n2, where c is within its quota."""
     here = Constraints(node_selector=(("place", "here"),))
     work = (
         running(workload("gang", "c", 1000, pods=6, gang=True), "n1", 0, started=1),
@@ -343,7 +353,7 @@ def test_a_claim_is_pending_if_all_possible_victims_are_within_quota() -> None:
 
 
 def test_where_no_single_node_can_be_cleared_several_are_packed_anew() -> None:
-    """Whoever moves has to get the room of somebody who borrows on the other node."""
+    """A migrated pod must get the GPUs of a borrower on the other node."""
     work = (
         running(workload("c1", "c", 2000), "n1", 0),
         running(workload("b1", "b", 2000), "n1", 2),
@@ -370,7 +380,7 @@ def test_no_more_are_moved_for_one_than_the_cap_allows(cap: int, moved: list[str
 
 
 def test_no_pod_is_migrated_for_workloads_over_quota_before_quotas_are_served() -> None:
-    """For the job of b, m1 would move into the room that the quota of a needs, with that of its victim."""
+    """For the job of b, m1 would be migrated to GPUs that a's quota needs together with those of its victim."""
     work = (
         running(workload("stays", "d", 2000, interactive=True), "n1", 0),
         running(workload("m1", "b", 1000), "n1", 2),

@@ -1,4 +1,4 @@
-"""The planner's values: copies with other states, places and pods, and what a request counts against quotas."""
+"""The planner's values: copies with other states, placements and pods, and the amounts that count against quotas."""
 
 import copy
 from dataclasses import replace

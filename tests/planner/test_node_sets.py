@@ -1,4 +1,4 @@
-"""Sets of nodes against the rules for one node, and against sums node by node."""
+"""Sets of nodes compared with the rules for one node, and with sums node by node."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Parts of GPUs (`-g 0.5`) on nodes that publish theirs: by a claim for memory, packed as without claims."""
+"""GPU fractions (`-g 0.5`) on nodes that publish their GPUs: by a claim for memory, packed as without claims."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,7 +26,7 @@ MEMORY_MIB = 32 << 10
 
 
 def cluster(*counts: int, shareable: bool = True) -> Snapshot:
-    """Nodes that publish so many GPUs, and a project that may have them all."""
+    """Return nodes that publish these numbers of GPUs, and a project that may use them all."""
     nodes: list[Node] = []
     slices = []
     for number, count in enumerate(counts):
@@ -74,7 +74,7 @@ def started(snapshot: Snapshot, *jobs: Workload) -> Snapshot:
 
 
 def places(snapshot: Snapshot) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Node and GPUs of the pods that run, which are those that their claims hold."""
+    """Return node and GPUs of the running pods, which must be those of their claims."""
     held = {listed.claim.key: listed.allocation for listed in snapshot.dynamic.claims}
     found = {}
     for workload in snapshot.workloads:

@@ -1,4 +1,4 @@
-"""Parts of GPUs: a part waits for a GPU that stays shared rather than open another one."""
+"""GPU fractions: a fraction waits for a GPU that stays shared rather than share another one."""
 
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,9 @@ def holds(
 
 @dataclass(frozen=True)
 class Case:
-    """What is on the node, and where half a GPU goes: the device, and whether it waits for it."""
+    """The pods on the node, and the placement of half a GPU: the device, and whether the
+    fraction is nominated to it.
+    """
 
     on_the_node: tuple[Workload, ...]
     device: int

@@ -1,4 +1,4 @@
-"""Random small worlds with required constraints between pods, each decision judged by brute force."""
+"""Random small worlds with required constraints between pods, with a brute-force check of each decision."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ required = st.lists(terms, min_size=1, max_size=2).map(
 
 @st.composite
 def templates(draw: st.DrawFn) -> dict[str, Any]:
-    """A template with up to two kinds of constraints."""
+    """Return a template with up to two kinds of constraints."""
     labels = {"app": draw(st.sampled_from(APPS)), **draw(st.sampled_from([{}, {"tier": "t"}, {"tier": "u"}]))}
     amounts = {GPU: draw(st.integers(0, 1))}
     container: dict[str, Any] = {"name": "c", "resources": {"requests": amounts, "limits": amounts}}
@@ -99,7 +99,7 @@ def templates(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def worlds(draw: st.DrawFn) -> dict[str, Any]:
-    """Two to four nodes in up to two zones, two projects and up to five workloads, some of which run."""
+    """Return two to four nodes in up to two zones, two projects and up to five workloads, some of them running."""
     nodes: list[dict[str, Any]] = []
     for index in range(draw(st.integers(2, 4))):
         zone = draw(st.sampled_from(["east", "east", "west", "west", None]))

@@ -1,8 +1,8 @@
-"""What must hold of every plan, whatever happens to the cluster: a random walk with hypothesis.
+"""Properties of every plan, whatever happens to the cluster: a random walk with hypothesis.
 
-The walk checks P1 to P5 and P8 after every step; P6, P7, P9 and P10 compare whole runs. A walk that fails writes the
-snapshot on which the planner was wrong as a file for `muster simulate`, and the error says where; once the defect is
-understood, the file belongs into `regressions/`, whose files are replayed by `test_regressions.py`.
+The walk checks P1 to P5 and P8 after every step; P6, P7, P9 and P10 compare whole runs. A failing walk writes the
+wrongly planned snapshot as a file for `muster simulate`, and the error names the file. Once the defect is understood,
+the file belongs into `regressions/`, whose files `test_regressions.py` replays.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SIZES = (100, 200, 300, 400, 500, 600, 1000, 1000, 2000, 3000, 4000)
 
 
 def covered(cluster: Cluster, name: str) -> set[str]:
-    """The project's running pods that its quota covers, by the rule as the documentation words it."""
+    """Return the project's running pods within its quota, by the rule in the documentation."""
     running = [each for each in cluster.workloads.values() if each.project == name and held(each)]
     running.sort(key=lambda each: (each.preemptible, -each.priority, each.created_at_us))
     left, inside = cluster.projects[name].quota_gpu_milli or 0, set()
@@ -53,7 +53,7 @@ def covered(cluster: Cluster, name: str) -> set[str]:
 
 
 def lost_for_good(decision: Plan, workloads: dict[str, Workload], project: str) -> int:
-    """What the decision takes from the project without a promised place, in `gpu_milli`."""
+    """Return the loss of the project in the decision, without nominated pods, in `gpu_milli`."""
     promised = {nomination.pod for nomination in decision.nominations}
     evicted = {eviction.pod for eviction in decision.evictions} - promised
     return sum(
@@ -66,7 +66,7 @@ def lost_for_good(decision: Plan, workloads: dict[str, Workload], project: str) 
 
 
 def assert_everybody_who_waits_has_a_reason(before: Snapshot, decision: Plan) -> None:
-    """P11: one reason with a message for each workload of which a pod waits and is not bound, and for nobody else."""
+    """Assert P11: exactly the workloads with a pending pod that is not bound have a reason, with a message."""
     bound = {each.pod for each in decision.bindings}
     waiting = {
         each.id
@@ -82,7 +82,7 @@ def held(each: Workload) -> int:
 
 
 def recorded(check: Callable[..., None]) -> Callable[..., None]:
-    """Write the snapshot of the last decision as a file when the check fails; shrinking leaves the smallest one."""
+    """Wrap a check so that its failure writes the last snapshot as a file; shrinking leaves the smallest one."""
 
     @functools.wraps(check)
     def checked(self: PlannerWalk, **values: object) -> None:
@@ -161,7 +161,7 @@ class PlannerWalk(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, 10))
     def lose_a_node(self, place: int) -> None:
-        """It comes back as another one of the same size; what ran on it waits again."""
+        """Replace a node by a new one of the same size. Its pods become pending."""
         chosen = self.cluster.nodes[place % len(self.cluster.nodes)]
         self.counter += 1
         fresh = node(f"node-{self.counter:03d}-new", chosen.gpu_count)
@@ -182,7 +182,7 @@ class PlannerWalk(RuleBasedStateMachine):
         whole=st.booleans(),
     )
     def get_unhealthy_or_well(self, *, place: int, gpus: list[int], whole: bool) -> None:
-        """Some GPUs of a node, or the node; one that is unhealthy gets well."""
+        """Make some GPUs of a node, or the node, unhealthy; heal an unhealthy one."""
         chosen = place % len(self.cluster.nodes)
         nodes = list(self.cluster.nodes)
         each = nodes[chosen]
@@ -198,7 +198,9 @@ class PlannerWalk(RuleBasedStateMachine):
     @rule()
     @recorded
     def decide(self) -> None:
-        """P4: for another project nobody loses what its quota covers, as long as it holds less than its quota then."""
+        """P4: a decision evicts no pod within quota for another project, if its project then
+        holds less than its quota.
+        """
         inside = {name: covered(self.cluster, name) for name in TEAMS}
         before = dict(self.cluster.workloads)
         held_before = self.cluster.held()
@@ -225,7 +227,7 @@ class PlannerWalk(RuleBasedStateMachine):
     @rule()
     @recorded
     def come_to_rest(self) -> None:
-        """P8: a bounded number of evictions, then nothing changes; P3 and P5 hold at rest."""
+        """P8: after a bounded number of evictions, nothing changes. P3 and P5 are true at rest."""
         evicted = len(self.cluster.evicted_pods)
         last = self.cluster.settle(max_steps=20)
         times = Counter(self.cluster.evicted_pods[evicted:])
@@ -248,7 +250,7 @@ class PlannerWalk(RuleBasedStateMachine):
                 )
 
     def _borrowed_whole_gpus(self, project: str) -> list[str]:
-        """Work of other projects above their quotas that their quotas do not cover, on whole GPUs in good order."""
+        """Return workloads beyond the quotas of other projects, on healthy whole GPUs."""
         sound = {each.name for each in self.cluster.nodes if each.schedulable and not each.unhealthy_gpus}
         now = self.cluster.held()
         return [
@@ -291,7 +293,7 @@ class PlannerWalk(RuleBasedStateMachine):
     @invariant()
     @recorded
     def no_device_is_given_twice(self) -> None:
-        """P1 and P2: nothing beyond the capacity, and no more than a whole of any GPU."""
+        """P1 and P2: the pods use at most the capacity, and at most a whole of each GPU."""
         used: dict[tuple[str | None, int], int] = defaultdict(int)
         for each in self.cluster.workloads.values():
             for pod in each.pods:
@@ -307,7 +309,7 @@ class PlannerWalk(RuleBasedStateMachine):
     @invariant()
     @recorded
     def a_gang_runs_whole_or_not_at_all(self) -> None:
-        """But for one that is being moved: its other pods wait for the one that has a new place."""
+        """A migrated gang is exempt: its other pods wait for the pod with a new placement."""
         for each in self.cluster.workloads.values():
             running = sum(pod.state is PodState.ALLOCATED for pod in each.pods)
             if running >= each.min_member:
@@ -316,7 +318,7 @@ class PlannerWalk(RuleBasedStateMachine):
 
 
 def _whole_or_nothing(each: Workload, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
-    """What a job controller does: a gang that lost a member starts again."""
+    """Return the pods as a job controller leaves them: a gang that lost a member starts again."""
     if sum(pod.state is PodState.ALLOCATED for pod in pods) >= each.min_member:
         return pods
     return tuple(replace(pod, state=PodState.PENDING, node=None, devices=()) for pod in pods)
@@ -337,7 +339,9 @@ QUOTAS = st.lists(st.integers(0, 3), min_size=3, max_size=3)
 def saturated(
     gpus: int, weights: list[int], quotas: list[int], *, order: int = 0, copies: int = 1
 ) -> dict[str, int]:
-    """What each team holds, in `gpu_milli`, when all want everything in jobs of one GPU; `order` shuffles the jobs."""
+    """Return the GPUs of each team, in `gpu_milli`, if all request everything in jobs of one GPU. `order` shuffles the
+    jobs.
+    """
     teams = [
         project(name, quota * 1000 * copies, over_quota_weight=weight * 1000)
         for name, weight, quota in zip(TEAMS, weights, quotas, strict=True)
@@ -381,7 +385,7 @@ def test_p7_the_order_of_submission_does_not_change_the_final_amounts(
 def test_p9_more_weight_never_means_a_smaller_share(
     *, weights: list[int], quotas: list[int], demands: list[int], more: int, total: int
 ) -> None:
-    """But for the device that rounding gives to one or the other."""
+    """Except for the device that rounding gives to one or the other."""
 
     def share(weight: int) -> int:
         claims = [
@@ -398,6 +402,6 @@ def test_p9_more_weight_never_means_a_smaller_share(
 def test_p10_a_cluster_many_times_as_large_is_divided_alike(
     weights: list[int], quotas: list[int], gpus: int, copies: int
 ) -> None:
-    """Each team holds as many times as much, but for the device that rounding moves in each copy."""
+    """Each team holds the same multiple, except for the device that rounding moves in each copy."""
     small, large = saturated(gpus, weights, quotas), saturated(gpus, weights, quotas, copies=copies)
     assert all(abs(large[name] - copies * small[name]) < copies * 1000 for name in TEAMS)

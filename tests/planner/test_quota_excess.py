@@ -1,4 +1,4 @@
-"""Quotas for CPU and memory that cannot be kept together are named in one line, like those for GPUs."""
+"""Quotas for CPU and memory that cannot be satisfied together are named in one line, like those for GPUs."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""Snapshots on which the planner was wrong once, or could be: each is settled, and what must hold of a plan is checked.
+"""Snapshots on which the planner was wrong once, or could be: each is settled, and the rules for plans are checked.
 
-A file is what `muster simulate` reads; its first comment says what it is about.
+The files are for `muster simulate`. The first comment of each says what it is about.
 """
 
 from collections import Counter, defaultdict
@@ -263,7 +263,7 @@ def test_a_quota_is_had_by_three_moves_that_only_help_together() -> None:
 
 
 def test_a_pod_back_with_its_gang_keeps_its_nomination_when_nodes_are_repacked() -> None:
-    """A quota covers w023, which gets what w021 leaves, and not w030, which is more urgent in its project."""
+    """A quota covers w023, which gets the GPUs of w021, but not w030, which has a higher priority in its project."""
     decision = first_decision("place-taken-for-nothing-by-packing-anew")
     assert ("w021-0", "w023") in {(each.pod, each.beneficiary) for each in decision.evictions}
     assert {each.workload for each in decision.nominations} >= {"w023"}
@@ -436,7 +436,7 @@ def test_shares_are_the_same_whether_work_waits_or_runs() -> None:
 
 def test_a_job_evicts_for_its_next_pods_only_when_the_first_have_their_place() -> None:
     path = Path(__file__).with_name("regressions") / "grows-before-its-first-pod-has-started.yaml"
-    # the grace periods of its victims have to differ
+    # the grace periods of its victims must differ
     assert not settle_checked(load(path), Pace(5, is_mixed=True)).violations
 
 

@@ -1,4 +1,4 @@
-"""Resources beside GPUs, CPU and memory: placements, victims, nominations, moves, reservations and reasons by them."""
+"""Resources beside GPUs, CPU and memory: placements, victims, nominations, migrations, reservations and reasons."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GIB = 1 << 30
 
 
 def asking(new: Workload, *scalars: tuple[str, int], **changes: Any) -> Workload:
-    """The workload, each pod of which requests these as well."""
+    """Return the workload, whose pods also request these resources."""
     return replace(
         new,
         pods=tuple(
@@ -47,7 +47,7 @@ def asking(new: Workload, *scalars: tuple[str, int], **changes: Any) -> Workload
 
 
 def on(new: Workload, place: str, first: int = 0, state: PodState = PodState.ALLOCATED) -> Workload:
-    """The workload, running on the node with the devices from `first` on."""
+    """Return the workload running on the node, on the devices from `first` on."""
     pods: list[Pod] = []
     for pod in new.pods:
         devices = tuple(range(first, first + pod.request.gpu_count))
@@ -151,7 +151,7 @@ def test_scalars_of_other_schedulers_count() -> None:
 
 
 def test_work_that_does_not_request_it_starts_where_it_was_lost() -> None:
-    # The device plugin of n1 is gone: a pod that holds one runs on.
+    # The device plugin of n1 has vanished: a pod with one of its devices continues.
     running = on(asking(workload("r", "a", 1000), (HCA, 1)), "n1")
     decision = decide([node("n1")], [project("a", 8000)], running, workload("w", "a", 1000))
     assert bound(decision) == {"w-0": "n1"}

@@ -1,4 +1,4 @@
-"""`Seats` and `Queues`: the record of a decision is undone with the ledger."""
+"""`Seats` and `Queues`: undoing a decision also undoes their records."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Compares where the planner and the reference come to rest, and names the class of a difference."""
+"""Compares the worlds in which the planner and the reference come to rest, and classifies the differences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Result = tuple[tuple[bool, ...], int, int, int]
 
 @dataclass
 class Comparison:
-    """How many worlds are in each class, with the first world of each."""
+    """The number of worlds in each class, with the first world of each."""
 
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, World] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Comparison:
 
 
 def result(world: World, places: Places) -> Result:
-    """Which jobs run in the end, the GPUs and the jobs that were evicted for good, and the pods that were moved."""
+    """Return the running jobs, the GPUs and jobs that were evicted for good, and the migrated pods."""
     pairs = [(job, place) for job, place in zip(world.jobs, places, strict=True) if job.place is not None]
     lost = [job.size for job, place in pairs if place is None]
     moved = sum(moved_pods(job.place, place) for job, place in pairs if place is not None)
@@ -53,7 +53,7 @@ def result(world: World, places: Places) -> Result:
 
 
 def classified(world: World, found: Result) -> str:
-    """`SAME`, or the gaps with which the reference does the same as the planner, else `OTHER`."""
+    """Return `SAME`, or the gaps with which the reference gives the planner's result, else `OTHER`."""
     if result(world, rest(world).places) == found:
         return SAME
     for count in range(1, len(GAPS) + 1):

@@ -1,4 +1,4 @@
-"""What teams are entitled to in a tiny world, and whose turn it is: "Fair share" in sharing.md."""
+"""The entitlements and the queue order of teams in a tiny world: "Fair share" in sharing.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GUARANTEED, FAIR, SURPLUS = range(3)
 
 
 class Entitlement:
-    """The fair shares of a world. What is held is an argument: a decision asks about what would be."""
+    """The fair shares of a world. The allocation is an argument, because a decision also asks about possible ones."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -22,7 +22,7 @@ class Entitlement:
         self._divide(None, sum(world.nodes))
 
     def _demand(self, team: int) -> int:
-        """What the team asks for, less what could never start or is above the limit."""
+        """Return the team's request, without jobs that can never start or exceed the limit."""
         world = self.world
         own = sum(
             job.size
@@ -33,7 +33,7 @@ class Entitlement:
         return min(own + below, world.teams[team].limit, sum(world.nodes))
 
     def _divide(self, parent: int | None, total: int) -> None:
-        """First the quotas; the rest by priority, then by weight."""
+        """Divide the total: first the quotas, then the rest by priority and by weight."""
         teams = self.world.teams
         want = {team: self._demand(team) for team in self.world.children(parent)}
         got = {team: min(want[team], teams[team].quota) for team in want}
@@ -49,7 +49,7 @@ class Entitlement:
             self._divide(team, part)
 
     def _by_weight(self, missing: dict[int, int], amount: int) -> dict[int, int]:
-        """Whole GPUs; those that rounding leaves go to the largest remainders, then to the older team."""
+        """Return whole GPUs by weight. Remaining GPUs go to the largest remainders, then to the older team."""
         parts: dict[int, int] = {}
         while missing:
             weights = sum(self.world.teams[team].weight for team in missing)
@@ -71,7 +71,7 @@ class Entitlement:
         return min(Fraction(limit), max(Fraction(quota), self.share[team]))
 
     def tier(self, job: int, places: Places, *, alone: bool = False) -> int:
-        """How well founded the claim is: by the team and all above it, or by the team alone."""
+        """Return how entitled the job is: by its team and all above it, or with `alone` by its team."""
         new = self.world.jobs[job]
         line = self.world.line(new.team)
         then = {team: self.world.held(team, places) + new.size for team in (line[:1] if alone else line)}
@@ -80,13 +80,15 @@ class Entitlement:
         return FAIR if all(amount <= self.entitled(team) for team, amount in then.items()) else SURPLUS
 
     def rank(self, job: int) -> tuple[int, int]:
-        """The order inside a team: priority, then age."""
+        """Return the sort key within a team: priority, then age."""
         return (-self.world.jobs[job].priority, job)
 
     def covered(self, team: int, places: Places) -> list[int]:
-        """The jobs that the quota covers: firm ones first, then by priority and age; what does not fit is skipped.
+        """Return the jobs within the quota: firm jobs first, then by priority and age. A job that does not fit is
+        skipped.
 
-        A department's quota is filled with what its teams' quotas cover first, then with what their shares cover.
+        A department's quota is filled first with the jobs within its teams' quotas, then with those within their
+        shares.
         """
         world = self.world
         mine = [
@@ -116,7 +118,7 @@ class Entitlement:
         return filled
 
     def turn(self, team: int, job: int, places: Places) -> tuple[object, ...]:
-        """Which team comes first: not over its share, within its quota, by priority, by the part that it holds."""
+        """Return the sort key of teams: not above its share, within its quota, by priority, by the held portion."""
         held, may = self.world.held(team, places), self.entitled(team)
         then = held + self.world.jobs[job].size
         parts = [Fraction(amount) / may if may else Fraction(amount * 1000) for amount in (then, held)]
@@ -124,7 +126,7 @@ class Entitlement:
         return (held > self.share[team], then > project.quota, -project.priority, not may, *parts, may, team)
 
     def next(self, waiting: Sequence[int], places: Places, parent: int | None = None) -> int | None:
-        """Whose turn it is, level by level."""
+        """Return the next job in queue order, level by level."""
         own = [job for job in waiting if self.world.jobs[job].team == parent]
         if own:
             return min(own, key=self.rank)
@@ -133,6 +135,6 @@ class Entitlement:
         return min(ready)[1] if ready else None
 
     def founded(self, job: int, places: Places) -> tuple[object, ...]:
-        """Smaller for who would be served first."""
+        """Return the sort key of jobs; the job that would be served first has the smallest key."""
         line = reversed(self.world.line(self.world.jobs[job].team))
         return (self.tier(job, places), *(self.turn(team, job, places) for team in line), *self.rank(job))

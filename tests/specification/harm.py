@@ -1,4 +1,4 @@
-"""Which jobs of a tiny world may be evicted for another, and the harm: preemption.md and decision.md."""
+"""The possible victims in a tiny world, and the harm of an eviction: preemption.md and decision.md."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Harm = tuple[object, ...]
 
 
 def may_take(claims: Entitlement, job: int, victims: Sequence[int], now: Places) -> bool:
-    """Whether the sides of the victims hold more than they may, and keep what their quotas cover.
+    """Return whether the victims' sides hold more than they may, and none of the victims is within quota.
 
-    A side may lose what it holds beyond its fair share, or beyond its quota if the taker stays within its own.
+    A side may lose what it holds beyond its fair share, or beyond its quota if the job's side stays within its own.
     """
     world, left = claims.world, without(now, victims)
     for (ours, theirs), taken in _sides(claims, job, victims).items():
@@ -34,7 +34,7 @@ def may_take(claims: Entitlement, job: int, victims: Sequence[int], now: Places)
 
 
 def keeps_balance(claims: Entitlement, job: int, victims: Sequence[int], now: Places) -> bool:
-    """Whether a taker above its fair share is not served better than a side that lost."""
+    """Return whether the job's side, if above its fair share, is not better served than a side that lost."""
     world, left = claims.world, without(now, victims)
     for ours, theirs in _sides(claims, job, victims):
         if ours is None or theirs is None:
@@ -48,12 +48,12 @@ def keeps_balance(claims: Entitlement, job: int, victims: Sequence[int], now: Pl
 
 
 def gives_back(claims: Entitlement, job: int, lost: Iterable[int], left: Places) -> bool:
-    """Whether one that is evicted is entitled to come back, and the job, beyond its fair share, is not entitled."""
+    """Return whether an evicted job is entitled to return, while the job exceeds its fair share."""
     return claims.tier(job, left) == SURPLUS and any(claims.tier(each, left) != SURPLUS for each in lost)
 
 
 def below(claims: Entitlement, job: int, victims: Sequence[int], now: Places) -> tuple[int, int]:
-    """How many other teams and departments fall below their quotas, and how many victims the quotas cover."""
+    """Return the number of other teams and departments that fall below their quotas, and of victims within quota."""
     world, left = claims.world, without(now, victims)
     ours = world.line(world.jobs[job].team)
     teams = {team for each in victims for team in world.line(world.jobs[each].team) if team not in ours}
@@ -64,7 +64,9 @@ def below(claims: Entitlement, job: int, victims: Sequence[int], now: Places) ->
 
 
 def losses(claims: Entitlement, job: int, victims: Sequence[int], now: Places, then: Places) -> Harm:
-    """GPUs beyond the need, urgent victims, pods, the weakest claim; then which of the victims get no other place."""
+    """Return GPUs beyond the need, whether a victim is urgent, the number of pods, ranks, and which victims stay
+    evicted.
+    """
     world, new = claims.world, claims.world.jobs[job]
     in_free_gpus = sum(free // new.gpus for free in world.free(now))
     needed = new.gpus * max(0, new.pods - in_free_gpus)
@@ -76,7 +78,7 @@ def losses(claims: Entitlement, job: int, victims: Sequence[int], now: Places, t
 
 
 def evicted(claims: Entitlement, victims: Iterable[int], then: Places) -> tuple[bool, ...]:
-    """Which victims get no other place, the best founded claim first."""
+    """Return for each victim whether it gets no other placement, the most entitled victim first."""
     left = without(then, victims)
     return tuple(then[each] is None for each in sorted(victims, key=lambda each: claims.founded(each, left)))
 
@@ -84,7 +86,7 @@ def evicted(claims: Entitlement, victims: Iterable[int], then: Places) -> tuple[
 def packing(
     claims: Entitlement, job: int, started: Iterable[int], now: Places, then: Places
 ) -> tuple[int, bool]:
-    """How many that were started before get another place; whether the pods go to other than the fullest nodes."""
+    """Return how many earlier started jobs are moved, and whether the pods go to other nodes than the fullest ones."""
     free, fullest = claims.world.free(without(then, [job])), []
     for _ in range(claims.world.jobs[job].pods):
         _, node = min((left, node) for node, left in enumerate(free) if left >= claims.world.jobs[job].gpus)
@@ -98,7 +100,7 @@ def moves(victims: Iterable[int], home: Places, then: Places) -> int:
 
 
 def _is_urgent(claims: Entitlement, victim: int) -> bool:
-    """Whether a less urgent job of its team runs at the start of the decision, and is preemptible."""
+    """Return whether a less urgent, preemptible job of its team runs at the start of the decision."""
     own = claims.world.jobs[victim]
     return any(
         other.place is not None
@@ -110,7 +112,7 @@ def _is_urgent(claims: Entitlement, victim: int) -> bool:
 
 
 def _rank(claims: Entitlement, victim: int, now: Places) -> tuple[object, ...]:
-    """Smaller for who goes first: of the side furthest above its claim, of the lowest priority, the youngest."""
+    """Return the sort key of victims: of the side furthest above its entitlement, the lowest priority, the youngest."""
     world = claims.world
     side = world.line(world.jobs[victim].team)[-1]
     held, may = world.held(side, now), claims.entitled(side)
@@ -122,7 +124,9 @@ def _rank(claims: Entitlement, victim: int, now: Places) -> tuple[object, ...]:
 def _sides(
     claims: Entitlement, job: int, victims: Sequence[int]
 ) -> dict[tuple[int | None, int | None], list[int]]:
-    """The victims by the level at which their line and the job's part; None: they are of the same team."""
+    """Return the victims by the pair of teams at which their line and the job's line divide;
+    (None, None) for one team.
+    """
     world = claims.world
     sides: dict[tuple[int | None, int | None], list[int]] = {}
     ours = world.line(world.jobs[job].team)[::-1]

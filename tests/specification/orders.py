@@ -1,4 +1,4 @@
-"""What may happen after a tiny world has come to rest: every order of two arrivals and ends."""
+"""The events after a tiny world has come to rest: every order of two arrivals and ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVENTS: Final = 2
 
 
 def arrivals(world: World) -> list[Job]:
-    """For each team without children a small job, and an urgent one that is as large as the cluster allows."""
+    """Return, for each team without children, a small job and an urgent one as large as the cluster allows."""
     parents = {team.parent for team in world.teams}
     leaves = [index for index in range(len(world.teams)) if index not in parents]
     large = (max(world.nodes), min(2, len(world.nodes)))
@@ -26,7 +26,7 @@ def arrivals(world: World) -> list[Job]:
 
 
 def after(world: World, snapshot: Snapshot) -> Iterator[tuple[str, Snapshot]]:
-    """The cluster after each event that may be the next, with the event's name."""
+    """Yield the cluster after each possible next event, with the event's name."""
     for job in arrivals(world):
         yield f"{job} arrives", submitted(snapshot, job)
     for workload in snapshot.workloads:
@@ -36,7 +36,7 @@ def after(world: World, snapshot: Snapshot) -> Iterator[tuple[str, Snapshot]]:
 def faults_of_orders(
     world: World, *, decider: Decider = plan, events: int = EVENTS
 ) -> Iterator[tuple[str, ...]]:
-    """The events that lead to a fault, with the fault as the last."""
+    """Yield the events that lead to a fault, with the fault as the last element."""
     first = settle(world, snapshot_of(world), decider=decider)
     yield from ((fault,) for fault in first.faults)
     ways: list[tuple[tuple[str, ...], Snapshot]] = [((), first.snapshot)]

@@ -1,4 +1,4 @@
-"""Takes tiny worlds to the planner, obeys it until nothing changes, and says what must never happen on the way."""
+"""Converts tiny worlds for the planner, carries out its plans until nothing changes, and reports forbidden results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_DECISIONS = 20
 
 @dataclass(frozen=True)
 class Rest:
-    """What the planner comes to: the cluster, how many decisions evicted somebody, and what went wrong."""
+    """The state in which the planner comes to rest, the number of decisions with evictions, and the faults."""
 
     snapshot: Snapshot
     moves: int
@@ -35,7 +35,7 @@ class Rest:
 
 
 def snapshot_of(world: World) -> Snapshot:
-    """The world as the planner reads it."""
+    """Return the world as a snapshot for the planner."""
     projects = tuple(
         Project(
             name=f"team-{index}",
@@ -55,7 +55,7 @@ def snapshot_of(world: World) -> Snapshot:
 
 
 def workload_of(job: Job, index: int, used: list[int]) -> Workload:
-    """The job with devices from those that are not used yet."""
+    """Return the job as a workload, on devices that are not used yet."""
     pods = []
     for number in range(job.pods):
         pod = Pod(f"job-{index}-{number}", f"job-{index}-{number}", Request(gpu_count=job.gpus))
@@ -84,7 +84,7 @@ def place_of(workload: Workload) -> Place:
 
 
 def submitted(snapshot: Snapshot, job: Job) -> Snapshot:
-    """The cluster with one more job, the youngest."""
+    """Return the cluster with one more job, the youngest."""
     new = replace(
         workload_of(replace(job, place=None), 1 + max(map(_index, snapshot.workloads), default=-1), []),
         created_at_us=moment_after(snapshot),
@@ -97,7 +97,7 @@ def ended(snapshot: Snapshot, name: str) -> Snapshot:
 
 
 def settle(world: World, snapshot: Snapshot, *, decider: Decider = plan) -> Rest:
-    """Obey the planner until it changes nothing. Evicted pods go at once, and their controllers make new ones."""
+    """Carry out plans until one changes nothing. Evicted pods end at once, and their controllers replace them."""
     claims_world = replace(world, jobs=())
     seen: set[tuple[object, ...]] = set()
     faults: list[str] = []
@@ -123,7 +123,7 @@ def is_in_parts(workload: Workload) -> bool:
 
 
 def lost_within_quota(world: World, before: Snapshot, decision: Plan) -> list[str]:
-    """Who is evicted for another team although its quota covers it, and leaves its team with less than its quota."""
+    """Return the jobs within quota that are evicted for another team, if their team then holds less than its quota."""
     jobs = tuple(_job_of(each) for each in before.workloads)
     claims = Entitlement(replace(world, jobs=jobs))
     indices = {each.id: index for index, each in enumerate(before.workloads)}

@@ -1,7 +1,7 @@
-"""A reference scheduler for tiny worlds: it tries every allocation and takes the best by the documented order of aims.
+"""A reference scheduler for tiny worlds: it tries every allocation, and takes the best by the documented order of aims.
 
-It shares no code with the planner. `Cycle.decide` is the order of aims of scheduling.md. It serves one claim
-after the other, and takes for each the allocation with the least harm. `GAPS` are the differences of the planner.
+It shares no code with the planner. `Cycle.decide` is the order of aims in scheduling.md. It serves one job after the
+other, and chooses for each the allocation with the least harm. `GAPS` are the differences of the planner.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GAPS: Final = (PLACED, MADE, FIRST)
 
 
 class Cycle:
-    """One decision. `now` is the allocation so far, `won` the jobs that start, `started` those in free room."""
+    """One decision. `now` is the allocation so far, `won` are the jobs that start, `started` those on free GPUs."""
 
     def __init__(self, world: World, gaps: Iterable[str] = ()) -> None:
         self.world, self.jobs, self.gaps = world, world.jobs, frozenset(gaps)
@@ -48,17 +48,19 @@ class Cycle:
         self.started: list[int] = []
 
     def decide(self) -> Places:
-        """The order of aims. 2. is `may_take`: nobody loses what a quota covers to another team."""
-        # 1. who is entitled is served: in free room, then by moves and evictions
+        """Return the allocation by the order of aims. Aim 2, no eviction within quota for another team, is in
+        `may_take`.
+        """
+        # 1. entitled jobs are served: on free GPUs, then by migrations and evictions
         for tier in (GUARANTEED, FAIR):
             self.in_turn(tier, FREE)
             self.in_turn(tier, BOTH)
-        # 3. what is left over is lent in the order of turns, and inside a team by age
+        # 3. the rest is lent in queue order, and within a team by age
         self.in_turn(SURPLUS, FREE)
         self.prefer_older()
         self.in_turn(SURPLUS, MOVES)
         self.prefer_urgent()
-        # 4. who can stay stays
+        # 4. jobs that can keep their placement keep it
         self.spare()
         return self.now
 
@@ -66,7 +68,7 @@ class Cycle:
         return [job for job, at in enumerate(self.now) if at is None and self.home[job] is None]
 
     def turns(self, tier: int, *, alone: bool = False) -> Iterator[int]:
-        """Every job that waits, once, while its claim is as good as the tier."""
+        """Yield every pending job once, while its entitlement is at least the tier."""
         tried: set[int] = set()
         while ready := [
             job
@@ -83,7 +85,7 @@ class Cycle:
             self.serve(job, most)
 
     def prefer_older(self) -> None:
-        """Inside a team nobody is overtaken by a younger job that starts in the same decision."""
+        """Ensure that within a team no younger job starts in the decision instead of an older one."""
         for job in sorted(self.waiting(), key=self.claims.rank):
             mine = self.mine(job, self.started)
             later = [each for each in mine if self.claims.rank(each) > self.claims.rank(job)]
@@ -91,7 +93,7 @@ class Cycle:
                 self.serve(job, FREE, later)
 
     def prefer_urgent(self) -> None:
-        """Inside a team an urgent job takes the place of less urgent ones, of as low a priority as will do."""
+        """Let urgent jobs of a team replace less urgent ones, of the lowest sufficient priority."""
         for job in self.turns(SURPLUS):
             given = self.mine(job, self.started if MADE in self.gaps else self.won)
             lower = [each for each in given if self.jobs[each].priority < self.jobs[job].priority]
@@ -101,7 +103,9 @@ class Cycle:
         return [each for each in jobs if self.jobs[each].team == self.jobs[job].team]
 
     def has_rival(self, job: int, gone: Iterable[int] = ()) -> bool:
-        """Whether another team has a better claim to what the job's team gets in this decision, and these leave."""
+        """Return whether another team is more entitled to the GPUs that the job's team gets,
+        if the jobs in `gone` end.
+        """
         left = without(self.now, [*self.mine(job, self.won), *gone])
         tier = self.claims.tier(job, left)
         return tier != GUARANTEED and any(
@@ -113,7 +117,7 @@ class Cycle:
         )
 
     def fits(self, job: int, places: Places) -> bool:
-        """Whether what is free is enough, and limits and quotas allow it."""
+        """Return whether the job fits on free GPUs, and limits and quotas allow it."""
         new = self.jobs[job]
         then = [(team, self.world.held(team, places) + new.size) for team in self.world.line(new.team)]
         return (
@@ -123,7 +127,7 @@ class Cycle:
         )
 
     def keeps_quota(self, job: int, places: Places) -> bool:
-        """Whether the job is preemptible, or its team's firm jobs stay within the quota with it."""
+        """Return whether the job is preemptible, or its team's firm jobs stay within the quota with it."""
         new, world = self.jobs[job], self.world
         return not new.firm or all(
             world.held(team, places, firm=True) + new.size <= world.teams[team].quota
@@ -131,7 +135,7 @@ class Cycle:
         )
 
     def serve(self, job: int, most: int, dropped: Sequence[int] = (), *, urgent: bool = False) -> None:
-        """Start the job with the least harm, by no stronger means than `most`, and the dropped ones where they fit."""
+        """Start the job with the least harm, by means up to `most`, and the dropped jobs where they fit."""
         if not self.keeps_quota(job, self.now):
             return
         ways: list[tuple[Harm, list[tuple[int, ...]], Places]] = []
@@ -160,7 +164,9 @@ class Cycle:
             self.serve(other, FREE)
 
     def options(self, new: int | None, dropped: Iterable[int] = ()) -> list[list[Place]]:
-        """Where each job may be: what was started before starts still, but for the dropped, and firm jobs stay."""
+        """Return the possible placements of each job. Earlier started jobs still start, except dropped ones; firm jobs
+        stay.
+        """
         options: list[list[Place]] = []
         for index, job in enumerate(self.jobs):
             if index == new or (index in self.won and index not in dropped):
@@ -175,7 +181,7 @@ class Cycle:
         return {job for job in self.touched(places) if places[job] is None}
 
     def touched(self, places: Places) -> list[int]:
-        """Who runs until now, and would be moved or evicted."""
+        """Return the running jobs that would be migrated or evicted."""
         ways = enumerate(zip(self.home, self.now, places, strict=True))
         return [
             job
@@ -184,7 +190,7 @@ class Cycle:
         ]
 
     def harm(self, job: int, places: Places) -> Harm | None:
-        """The means, and the harm that it does; None: the job may not start like that."""
+        """Return the means and its harm; None if the job may not start that way."""
         claims, now, touched = self.claims, self.now, self.touched(places)
         lost = [each for each in touched if places[each] is None]
         last = moves(touched, self.home, places), *packing(claims, job, self.won, now, places)
@@ -203,7 +209,7 @@ class Cycle:
         return None
 
     def urgency(self, job: int, places: Places) -> Harm | None:
-        """The same for an urgent job, which takes from less urgent ones of its team alone."""
+        """Return the same for an urgent job, which only evicts less urgent jobs of its team."""
         touched = self.touched(places)
         highest = max((self.jobs[each].priority for each in touched), default=-1)
         is_new = any(places[each] is None for each in self.won)
@@ -217,7 +223,7 @@ class Cycle:
         return EVICTIONS, highest, *losses(self.claims, job, touched, self.now, places), *last
 
     def lasts(self, job: int, harm: Harm, places: Places, dropped: Iterable[int], *, urgent: bool) -> bool:
-        """Whether who loses will not take it back."""
+        """Return whether the victims will not reclaim their GPUs."""
         touched = self.touched(places)
         lost = self.lost(places)
         if urgent:
@@ -228,7 +234,7 @@ class Cycle:
         return keeps_balance(self.claims, job, victims, self.now)
 
     def spare(self) -> None:
-        """Who can stay stays, and who can come back does."""
+        """Let each victim keep its placement, or return, if that is possible."""
         pairs = enumerate(zip(self.home, self.now, strict=True))
         gone = [job for job, (home, now) in pairs if home is not None and home != now]
         if not gone:
@@ -253,7 +259,7 @@ class Cycle:
 
 
 def rest(world: World, gaps: Iterable[str] = ()) -> World:
-    """The world when decisions change nothing any more. Who is evicted waits like all others."""
+    """Return the world in which decisions change nothing. Evicted jobs are pending like all others."""
     for _ in range(20):
         after = world.placed(Cycle(world, gaps).decide())
         if after == world:

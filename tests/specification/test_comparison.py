@@ -1,7 +1,7 @@
-"""The planner does what the reference does on tiny worlds, but for the known gaps, which guarantees.md lists.
+"""The planner gives the reference's result on tiny worlds, except for the known gaps, which guarantees.md lists.
 
-All worlds of one job and of two, and a part of those of three, four and five, taken by number: each run looks at the
-same ones. The usual lane takes a smaller part of each. How many worlds a gap concerns may only fall.
+All worlds of one and two jobs are compared, and a part of those of three, four and five, chosen by number: each run
+compares the same ones. The usual lane compares a smaller part. The number of worlds with a gap may only fall.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """Every `step`th number with so many jobs. `most`: how many worlds a known gap may concern."""
+    """Every `step`th number of worlds with this many jobs. `most`: the maximum number of worlds with a known gap."""
 
     jobs: int
     step: int
@@ -128,7 +128,7 @@ OTHERS: dict[str, World] = {
         ),
     ),
 }
-"""One world for each cause of the differences in `WHOLE` that are in no class."""
+"""One world for each cause of the differences in `WHOLE` without a class."""
 
 
 def check(part: Part) -> None:
@@ -161,14 +161,14 @@ def test_every_gap_has_an_example() -> None:
 
 @pytest.mark.parametrize("gap", EXAMPLES)
 def test_a_known_gap_is_still_there(gap: str) -> None:
-    """One that has gone is to be taken off the table, and out of docs/explanation/guarantees.md."""
+    """A gap that no longer exists must be removed from the table, and from docs/explanation/guarantees.md."""
     world = EXAMPLES[gap]
     assert classified(world, result(world, settle(world, snapshot_of(world)).places)) == gap
 
 
 @pytest.mark.parametrize("cause", OTHERS)
 def test_the_cause_of_a_difference_without_a_class_is_still_there(cause: str) -> None:
-    """Each is a known gap of docs/explanation/guarantees.md."""
+    """Each cause is a known gap in docs/explanation/guarantees.md."""
     world = OTHERS[cause]
     assert classified(world, result(world, settle(world, snapshot_of(world)).places)) == OTHER
 
@@ -179,7 +179,7 @@ def rested(jobs: int, step: int, most: int) -> Iterator[World]:
 
 
 def test_every_order_of_two_arrivals_and_ends_comes_to_rest() -> None:
-    """No state returns, nobody is evicted within a quota for another team, and no gang runs in parts."""
+    """No state returns, no pod is evicted within quota for another team, and no gang runs in parts."""
     worlds = list(rested(3, 40_009, 60))
     assert len(worlds) > 30
     assert [found for world in worlds for found in faults_of_orders(world)] == []
@@ -201,7 +201,7 @@ def test_a_planner_without_evictions_is_noticed() -> None:
 
 
 def test_evictions_without_end_and_within_a_quota_are_noticed() -> None:
-    """Whoever holds the GPU has no quota when the planner decides."""
+    """The job that holds the GPU has no quota when the planner decides."""
     world = World((1,), (Team(1), Team(0)), (Job(0, 1, place=(0,)), Job(1, 1)))
 
     def unsteady(snapshot: Snapshot) -> Plan:

@@ -1,7 +1,7 @@
-"""Public reports of preemption loops of another scheduler, Kueue, as worlds: the planner comes to rest at once.
+"""Public reports of preemption loops in another scheduler, Kueue, as worlds: the planner comes to rest at once.
 
-Each world is built anew from the description in the report. Where a report has no numbers, they are chosen here. A
-cohort is a department, a ClusterQueue a project, its nominal quota the quota.
+Each world follows the description in the report. Numbers that a report lacks are chosen here. A cohort becomes a
+department, a ClusterQueue a project, and its nominal quota the quota.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ MAX_MOVES = 2
 
 @dataclass(frozen=True)
 class Report:
-    """`says`: what the report describes. `arrivals` come one by one, each after the cluster is at rest."""
+    """A reported case. `says` is the description in the report. Each of `arrivals` comes after
+    the cluster is at rest.
+    """
 
     issue: int
     says: str
     world: World
     arrivals: tuple[Job, ...]
     runs: tuple[bool, ...]
-    """Which jobs run in the end, the arrivals last."""
+    """Whether each job runs in the end, the arrivals last."""
 
 
 REPORTS = (

@@ -1,4 +1,6 @@
-"""The reference by hand: one world for each aim, in the order of scheduling.md, and what counts as one world."""
+"""The reference checked by hand: one world for each aim, in the order of scheduling.md, and the worlds that count as
+one.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,7 @@ def test_the_reference_is_small_and_does_not_know_the_planner() -> None:
 
 
 def test_worlds_that_differ_by_names_only_count_once() -> None:
-    """One job on two nodes, two equal teams: it waits, firm or not, or it runs on the first node."""
+    """One job on two nodes with two equal teams is pending, firm or not, or runs on the first node."""
     grid = Grid((1, 1), (Team(0), Team(0)), 1)
     found = {
         (job.team, job.priority, job.pods, job.firm, job.place)

@@ -1,4 +1,6 @@
-"""Tiny worlds in plain types: nodes with whole GPUs, teams, jobs. The position of a team or job is its name and age."""
+"""Tiny worlds in plain types: nodes with whole GPUs, teams, jobs. The index of a team or job
+is its name and its age.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 Place = tuple[int, ...] | None
-"""The node of each pod of a job, in order; None while the job waits."""
+"""The node of each pod of a job, in order; None if the job is pending."""
 Places = tuple[Place, ...]
 NO_LIMIT = 99
 
@@ -26,7 +28,7 @@ class Team:
 
 @dataclass(frozen=True)
 class Job:
-    """All pods run or none; a `firm` job is not preemptible."""
+    """A job of which all pods run or none. A `firm` job is not preemptible."""
 
     team: int
     gpus: int
@@ -55,7 +57,7 @@ class World:
         return replace(self, jobs=tuple(jobs))
 
     def line(self, team: int) -> tuple[int, ...]:
-        """The team and all above it."""
+        """Return the team and all its ancestors."""
         parent = self.teams[team].parent
         return (team,) if parent is None else (team, *self.line(parent))
 
@@ -63,7 +65,7 @@ class World:
         return [index for index, team in enumerate(self.teams) if team.parent == parent]
 
     def held(self, team: int, places: Places, *, firm: bool = False) -> int:
-        """How many GPUs the team holds, with all teams below it."""
+        """Return the GPUs that the team and all its descendants hold."""
         return sum(
             job.size
             for job, place in zip(self.jobs, places, strict=True)
@@ -78,7 +80,7 @@ class World:
         return free
 
     def is_legal(self) -> bool:
-        """Whether nodes, limits, and the quotas for firm jobs hold."""
+        """Return whether nodes, limits, and quotas for firm jobs are respected."""
         places = self.places
         return min(self.free(places)) >= 0 and all(
             self.held(index, places) <= team.limit and self.held(index, places, firm=True) <= team.quota
@@ -89,7 +91,7 @@ class World:
         return [*combinations_with_replacement(range(len(self.nodes)), self.jobs[job].pods)]
 
     def allocations(self, options: Sequence[Sequence[Place]]) -> Iterator[Places]:
-        """Every way to give each job one of its places, within the nodes and the limits."""
+        """Yield every combination of one placement for each job that respects nodes and limits."""
         for places in self._on_nodes(options, list(self.nodes), ()):
             if all(self.held(index, places) <= team.limit for index, team in enumerate(self.teams)):
                 yield places
@@ -109,13 +111,13 @@ class World:
 
 
 def without(places: Places, jobs: Iterable[int]) -> Places:
-    """The places when these jobs are gone."""
+    """Return the allocation without these jobs."""
     gone = set(jobs)
     return tuple(None if job in gone else place for job, place in enumerate(places))
 
 
 def moved_pods(home: Place, place: Place) -> int:
-    """How many pods of a job are no longer where they were."""
+    """Return the number of pods of a job that are on another node than before."""
     left = list(place or ())
     moved = 0
     for node in home or ():

@@ -1,7 +1,7 @@
-"""Every tiny world, by number: those that differ only in the names of nodes or of equal teams count once.
+"""Every tiny world, by number: worlds that differ only in the names of nodes or of equal teams count once.
 
-A grid is one cluster, one set of teams and a number of jobs. Its worlds are numbered, so that any part of them is taken
-without the others. A number is skipped if its world is not legal, or is another one under other names.
+A grid is one cluster, one set of teams and a number of jobs. Its worlds are numbered, so that a part of them can be
+made without the others. A number is skipped if its world is not legal, or equals another one under other names.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 
 LAYOUTS: Final = ((1,), (2,), (1, 1), (1, 1, 1), (2, 2))
 SHAPES: Final = ((1, 1), (2, 1), (1, 2), (2, 2))
-"""GPUs of a pod and pods: 1 GPU, 2 GPUs, a gang of 2, a gang of 4."""
+"""GPUs of a pod and number of pods: 1 GPU, 2 GPUs, a gang of 2, a gang of 4."""
 MAX_JOBS: Final = 5
 
 
 def team_sets(gpus: int) -> list[tuple[Team, ...]]:
-    """Two or three teams with quotas that the cluster can keep; a team that others have as parent has no jobs."""
+    """Return sets of two or three teams with quotas that the cluster can satisfy. A team that
+    is a parent has no jobs.
+    """
     pairs = [(one, two) for one in range(gpus + 1) for two in range(one + 1) if one + two <= gpus]
     sets: list[tuple[Team, ...]] = [(Team(one), Team(two)) for one, two in pairs]
     sets += [(Team(0, weight=2), Team(0)), (Team(0), Team(0, weight=0)), (Team(1, weight=0), Team(0))]
@@ -37,7 +39,7 @@ def team_sets(gpus: int) -> list[tuple[Team, ...]]:
 
 @dataclass(frozen=True)
 class Grid:
-    """All worlds of one cluster and one set of teams, with that many jobs."""
+    """All worlds of one cluster and one set of teams, with this number of jobs."""
 
     nodes: tuple[int, ...]
     teams: tuple[Team, ...]
@@ -59,7 +61,7 @@ class Grid:
         return [None, *(place for (place,) in alone.allocations([alone.anywhere(0)]))]
 
     def worlds(self, step: int = 1, first: int = 0) -> Iterator[World]:
-        """Every `step`th number from the first on, if it is a world of its own."""
+        """Yield the worlds of every `step`th number from `first` on, unless another number has the same world."""
         kinds = self.kinds
         for number in range(first, len(kinds) ** self.count, step):
             jobs, rest = [], number
@@ -71,7 +73,7 @@ class Grid:
                 yield world
 
     def _is_first(self, world: World) -> bool:
-        """Whether no other names of nodes, equal teams or priorities make a smaller world."""
+        """Return whether no other names of nodes, equal teams or priorities give a smaller world."""
         if not any(job.priority == 0 for job in world.jobs):
             return False
         own = _key(world.jobs)

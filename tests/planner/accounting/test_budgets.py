@@ -1,4 +1,4 @@
-"""Budgets for disruption: victims that they forbid are not chosen, by any rule."""
+"""Disruption budgets: no rule chooses victims that they protect."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What projects ask for, as far as the cluster could serve it: through plans, by hand, and against a flow."""
+"""The demand of projects, as far as the cluster could satisfy it: by plans, by hand, and against a flow."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -33,7 +33,7 @@ NOWHERE = Constraints(node_selector=(("pool", "none"),))
 
 
 def cluster() -> list[Node]:
-    """One node of the small pool with 4 GPUs, two of the large pool with 8 each."""
+    """Return one node with 4 GPUs in the small pool, and two nodes with 8 each in the large pool."""
     return [
         node("small-1", 4, labels={"pool": "small"}, node_type="small"),
         node("large-1", 8, labels={"pool": "large"}, node_type="large"),
@@ -74,7 +74,7 @@ HUNGRY = workload("others", "b", 1000, pods=99)
         with_request(workload("w", "a", 1000, pods=9), Request(gpu_count=1, cpu_milli=80_001)),
         with_request(workload("w", "a", 1000, pods=9), Request(gpu_count=1, memory_bytes=(512 << 30) + 1)),
         with_request(workload("w", "a", 1000, pods=9), Request(gpu_portion_milli=500, shared_devices=9)),
-        # a gang that is larger than all nodes that it may use
+        # a gang larger than all nodes that it may use
         workload("w", "a", 8000, pods=3, gang=True),
         workload("w", "a", 1000, pods=5, gang=True, constraints=SMALL),
     ],
@@ -126,7 +126,7 @@ def test_running_pods_count_in_their_pool_and_always_count() -> None:
     assert shares([in_pool, waiting], heavy, light)["a"] == 4
     elsewhere = running_on(workload("r", "a", 1000, pods=3, constraints=LARGE), "large-1")
     assert shares([elsewhere, waiting], heavy, light)["a"] == 7
-    # it runs where it would not be let in any more
+    # it runs on a node that would not admit it any more
     stray = running_on(workload("r", "a", 1000, pods=3, constraints=NOWHERE), "large-1")
     assert shares([stray, waiting], heavy, light)["a"] == 7
     cordoned = [replace(each, schedulable=each.name != "small-1") for each in cluster()]
@@ -156,7 +156,7 @@ def test_demand_for_a_gpu_model_that_no_node_can_serve_counts_for_nothing() -> N
 
 
 def flow(groups: Mapping[int, Amounts], nodes: list[int], resource: int = 0) -> int:
-    """The most that the nodes could serve: by the smallest cut over all subsets of the groups."""
+    """Return the most that the nodes could satisfy: the smallest cut over all subsets of the groups."""
     sets = list(groups)
     cuts: list[int] = []
     for size in range(len(sets) + 1):

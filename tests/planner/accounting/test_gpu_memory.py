@@ -1,4 +1,4 @@
-"""What requests for memory of GPUs count as."""
+"""The GPU portions with which requests for GPU memory count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas and limits for GPUs of one model, as a table: who waits, who has to give, and by which rule."""
+"""Quotas and limits for GPU models, as a table: pending workloads, victims, and the rule of each eviction."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ ON_V100 = Constraints(node_selector=((GPU_MODEL_LABEL, V100),))
 
 
 def nodes(*models: str) -> list[Node]:
-    """One node of four GPUs for each model."""
+    """Return one node of four GPUs for each model."""
     return [node(f"node-{at}", 4, labels={GPU_MODEL_LABEL: model}) for at, model in enumerate(models)]
 
 
 def with_models(name: str, gpus: int, **bounds: tuple[int | None, int | None]) -> Project:
-    """A project with a total quota, and (quota, limit) for `v100` or `a100`, in devices."""
+    """Return a project with a total quota, and a pair (quota, limit) for `v100` or `a100`, in devices."""
     names = {"v100": V100, "a100": A100}
     models = tuple(
         GpuModelBounds(names[model], *(None if each is None else each * 1000 for each in (quota, limit)))
@@ -41,7 +41,7 @@ def with_models(name: str, gpus: int, **bounds: tuple[int | None, int | None]) -
 
 
 def running(name: str, team: str, place: str, gpus: int, first: int = 0, *, age: int = 1) -> Workload:
-    """One job of one pod that holds GPUs of a node, anywhere of its choice."""
+    """Return a job of one pod that runs on GPUs of a node, and could run on any node."""
     new = workload(name, team, gpus * 1000)
     pod = replace(
         new.pods[0], state=PodState.ALLOCATED, node=place, devices=tuple(range(first, first + gpus))
@@ -57,7 +57,7 @@ def cluster(machines: list[Node], projects: list[Project], *work: Workload) -> C
 
 @dataclass(frozen=True)
 class Claim:
-    """Team b runs two jobs on four V100s within its total quota, c borrows all A100s; a asks for V100s beside it."""
+    """Team b runs two jobs on four V100s within its total quota, and c borrows all A100s. Team a asks for V100s."""
 
     quota_a: int
     quota_b: int | None
@@ -98,7 +98,7 @@ def test_a_quota_for_a_model_is_served_by_projects_without_one(case: Claim) -> N
 
 
 def test_pods_within_the_quota_for_the_model_are_never_evicted() -> None:
-    """The total of b would rather cover its older job; the quota for the model covers the younger."""
+    """The total quota of b would cover its older job, and its quota for the model covers the younger one."""
     made = cluster(
         nodes(V100, A100),
         [with_models("a", 4, v100=(2, None)), with_models("b", 2, v100=(2, None)), project("c", 2000)],
@@ -143,7 +143,7 @@ def test_workloads_that_fit_anywhere_avoid_models_with_quotas_of_others() -> Non
 
 @pytest.mark.parametrize(("promised", "starts"), [(4, False), (2, True)])
 def test_non_preemptible_pods_avoid_models_with_quotas_of_others(promised: int, *, starts: bool) -> None:
-    """Two of four V100s may be lent for good when only two are promised."""
+    """If the quotas of others cover only two of four V100s, non-preemptible pods may use the other two."""
     projects = [with_models("a", 4, v100=(promised, None)), with_models("b", 4)]
     made = cluster(nodes(V100, A100), projects)
     made.submit(workload("notebook", "b", 2000, interactive=True, constraints=ON_V100))
@@ -154,7 +154,7 @@ def test_non_preemptible_pods_avoid_models_with_quotas_of_others(promised: int, 
 
 
 def test_a_gang_that_runs_anywhere_is_judged_by_the_models_that_it_would_get() -> None:
-    """Team b's gang would take two of the V100s that are all promised to a, whose younger job goes first."""
+    """Team b's gang would take two V100s that are within a's quota, and whose younger job would be evicted first."""
     projects = [with_models("a", 4, v100=(4, None)), replace(with_models("b", 6), priority=1)]
     gang = workload("gang", "b", 1000, pods=4, gang=True, age=1)
     bound = workload("bound", "a", 4000, constraints=ON_V100, age=2)
@@ -189,7 +189,7 @@ def test_a_gang_on_two_models_is_covered_when_the_quota_for_each_covers_its_part
 
 
 def test_the_fair_share_counts_no_more_of_a_model_than_its_limit() -> None:
-    """Team a can use two V100s only: what it asks for beyond goes to b."""
+    """Team a can use only two V100s, so its further demand goes to b."""
     projects = [replace(with_models("a", 0, v100=(None, 2)), over_quota_weight=1), project("b", 0)]
     projects[1] = replace(projects[1], over_quota_weight=1)
     made = cluster(nodes(V100), projects)

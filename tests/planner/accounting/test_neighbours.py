@@ -1,4 +1,4 @@
-"""Pods that run, terminate or are nominated, as constraints between pods count them."""
+"""Running, terminating and nominated pods, as constraints between pods count them."""
 
 from __future__ import annotations
 
@@ -79,5 +79,5 @@ def test_the_later_of_two_pods_that_exclude_each_other_is_broken() -> None:
     for one, position in placed:
         neighbours.occupy(one, position, 1)
     assert neighbours.first_broken(placed) is second
-    assert neighbours.first_broken(placed[:1]) is first  # the other one is there already
+    assert neighbours.first_broken(placed[:1]) is first  # the other pod is already there
     assert neighbours.admitting(pod("third", APART), later=False) == 0b110

@@ -1,4 +1,4 @@
-"""Fair shares: tables by hand, and what must hold of every division."""
+"""Fair shares: tables computed by hand, and properties of every division."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -46,7 +46,7 @@ def _named(claim: Claim, index: int) -> Claim:
 
 
 def rising_level(total: int, claims: Sequence[Claim]) -> dict[str, Fraction]:
-    """The exact shares, by following a level that rises from event to event: the definition, before any rounding."""
+    """Return the exact shares by a level that rises from event to event: the definition, before any rounding."""
     share = {
         claim.name: Fraction(min(claim.wanted, total if claim.quota == UNLIMITED else claim.quota))
         for claim in claims
@@ -100,34 +100,36 @@ THREE_TO_ONE = [("a", 0, 3, 3, 0), ("b", 0, 99, 3, 0), ("c", 0, 99, 1, 0)]
 @pytest.mark.parametrize(
     ("total", "claims", "expected"),
     [
-        # (name, quota, demand, weight, priority), in GPUs and in the order of age
+        # (name, quota, demand, weight, priority), in GPUs, the oldest first
         (3, [("a", 0, 9, 1, 1), ("b", 0, 9, 1, 1), ("low", 0, 9, 1, 0)], [2, 1, 0]),
         (2, [("a", 0, 9, 1, 1), ("b", 0, 9, 1, 1), ("c", 0, 9, 1, 1), ("low", 0, 9, 9, 0)], [1, 1, 0, 0]),
         (5, [("a", 0, 1.5, 1, 1), ("b", 0, 9, 0, 1), ("low", 0, 9, 1, 0)], [1.5, 0, 3.5]),
         (4, [("a", 1, 9, 1, 1), ("low", 1, 9, 1, 0)], [3, 1]),
         (19, THREE_TO_ONE, [3, 12, 4]),
         (19, THREE_TO_ONE[::-1], [4, 12, 3]),
-        # 10 / 3 each, one device is rounded off: to the oldest; 5.25 : 1.75 it goes to the larger remainder
+        # 10 / 3 each: the remaining device goes to the oldest; for 5.25 : 1.75 it goes to the larger
+        # remainder
         (10, [("a", 0, 99, 1, 0), ("b", 0, 99, 1, 0), ("c", 0, 99, 1, 0)], [4, 3, 3]),
         (7, [("a", 0, 99, 3, 0), ("b", 0, 99, 1, 0)], [5, 2]),
         # 17 at 4:3:3 are 6.8, 5.1 and 5.1
         (17, [("c", 0, 99, 3, 0), ("b", 0, 99, 3, 0), ("a", 0, 99, 4, 0)], [5, 5, 7]),
-        # two rounded off, of which the two larger remainders (2.857, 5.714, 11.428) get one each
+        # two devices remain; the two larger remainders (2.857, 5.714, 11.428) get one each
         (20, [("a", 0, 99, 4, 0), ("b", 0, 99, 2, 0), ("c", 0, 99, 1, 0)], [11, 6, 3]),
-        # three levels are filled one after the other before anything is rounded: 1 + 2.5 leave 16.5 at 2:1, 11 and 5.5
+        # three levels are filled before anything is rounded: after 1 + 2.5, 16.5 remain for 2:1, which gives
+        # 11 and 5.5
         (
             20,
             [("a", 0, 1, 5, 0), ("b", 0, 2.5, 3, 0), ("c", 0, 99, 2, 0), ("d", 0, 99, 1, 0)],
             [1, 2.5, 11, 5.5],
         ),
-        # a part of a device that is over goes to whoever is next by the same order
+        # the remaining part of a device goes to the next project in the same order
         (4.5, [("a", 0, 99, 1, 0), ("b", 0, 99, 1, 0), ("c", 0, 99, 1, 0)], [2, 1.5, 1]),
-        # what is rounded off never lifts anybody over what was asked for
+        # rounding never lifts a project above its demand
         (2.3, [("a", 0, 1.2, 1, 0), ("b", 0, 1.2, 1, 0)], [1.2, 1.1]),
         (11, [("a", 2, 10, 1, 0), ("b", 2, 10, 4, 0)], [3, 8]),
-        # nobody with a weight asks for the rest
+        # no project with a weight demands the rest
         (10, [("a", 2, 9, 0, 0), ("b", 1, 3, 2, 0)], [2, 3]),
-        # quotas are not scaled down, and there is no surplus then
+        # quotas are not scaled down, and then nothing is left over
         (4, [("a", 3, 9, 1, 0), ("b", 3, 9, 1, 5)], [3, 3]),
     ],
 )
@@ -199,7 +201,7 @@ def test_an_amount_that_no_project_may_have_is_handed_back(total: int, claims: l
 
 
 def test_ratios_that_differ_by_the_least_possible_are_kept_apart() -> None:
-    # 1000001 / 1000000 is satisfied just after 1000000 / 999999 would be
+    # 1000001 / 1000000 is reached just after 1000000 / 999999
     claims = [Claim("a", 0, 1_000_001, weight=1_000_000), Claim("b", 0, 1_000_000, weight=999_999)]
     total = 2_000_000
     assert divide(total, claims, 1) == {
@@ -254,7 +256,7 @@ def test_a_larger_weight_never_gets_less(total: int, weights: list[int]) -> None
         claims += [Claim(f"p{each}", 0, 10**9, weight=weight) for each, weight in enumerate(weights[1:], 1)]
         return divide(total * 1000, claims)["p0"]
 
-    # the device that rounding leaves over may go to somebody else
+    # rounding may give the remaining device to another project
     assert share(weights[0] + 1) >= share(weights[0]) - 1000
 
 
@@ -340,7 +342,7 @@ def test_limits_for_gpu_models_are_taken_off_on_every_level() -> None:
     demand = {"vision": (9000, 0, 0), "speech": (9000, 0, 0), "sales": (99_000, 0, 0)}
     bound = {("vision", "H100"): 9000, ("speech", "H100"): 8000}
     shares = fair_shares(tree, demand, (20_000, 0, 0), bound)
-    # vision may hold 4, speech 3 and one of another model; together 5 of the model and the other one
+    # vision may hold 4, speech 3 and one of another model: together 5 of this model and one of the other
     assert shares["research"][0] == 6000
     assert shares["sales"][0] == 14_000
 
@@ -358,7 +360,7 @@ def test_limits_for_gpu_models_are_taken_off_on_every_level() -> None:
 def test_in_a_tree_every_level_is_divided_as_one(
     rows: list[tuple[int, int | None, int, int]], gpus: int
 ) -> None:
-    # p1 to p3 have their parent in p0, p4 to p6 theirs in p1 and so on
+    # the parent of p1 to p3 is p0, that of p4 to p6 is p1, and so on
     projects = [
         Project(
             f"p{index}",

@@ -1,4 +1,4 @@
-"""Reservations for starving gangs: they start, what is kept for them is not left idle, and it is explained."""
+"""Reservations for starving gangs: the gangs start, reserved GPUs are not left idle, and reasons explain them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEVER = Settings(reservation_after_seconds=None)
 def running(
     new: Workload, place: str, first: int, *, minutes: int = 60, ends_in: int | None = None
 ) -> Workload:
-    """The one pod of the workload on its devices, for so many minutes; it ends in so many."""
+    """Return the workload with its one pod running on its devices since `minutes`; it ends in `ends_in` minutes."""
     ends_by_us = 0 if ends_in is None else NOW_US + ends_in * MINUTE_US
     devices = tuple(range(first, first + new.pods[0].request.gpu_count))
     pod = replace(new.pods[0], state=PodState.ALLOCATED, node=place, devices=devices, ends_by_us=ends_by_us)
@@ -30,7 +30,7 @@ def running(
 
 
 def waiting(new: Workload, *, minutes: int, max_runtime_minutes: int | None = None) -> Workload:
-    """The workload since so many minutes in the queue; its pods declare how long they run at most."""
+    """Return the workload, pending since `minutes`. Its pods declare their maximum runtime."""
     seconds = None if max_runtime_minutes is None else max_runtime_minutes * 60
     pods = tuple(replace(pod, max_runtime_seconds=seconds) for pod in new.pods)
     return replace(new, pods=pods, created_at_us=NOW_US - minutes * MINUTE_US)
@@ -55,7 +55,9 @@ def minute_of_the_start(
     ticks: int,
     preemptible: bool,
 ) -> int | None:
-    """Every minute the oldest single job ends and two of the team come; the minute in which the gang starts."""
+    """Return the minute in which the gang starts, if every minute the oldest single job ends and two jobs of `team`
+    arrive.
+    """
     machines = tuple(node(f"node-{each}", 4) for each in range(2))
     for tick in range(ticks):
         now_us = NOW_US + tick * MINUTE_US
@@ -78,7 +80,7 @@ def minute_of_the_start(
 
 
 def stream(gang_team: str, settings: Settings, *, ticks: int, preemptible: bool) -> int | None:
-    """A gang that waits while eight single jobs of team b run and more keep coming: the minute in which it starts."""
+    """Return the minute in which a gang starts, while eight single jobs of team b run and more keep arriving."""
     singles = [workload(f"job-{each}", "b", 1000, preemptible=preemptible) for each in range(8)]
     work = {
         each.id: running(each, f"node-{index // 4}", index % 4, minutes=60 - index)
@@ -93,7 +95,7 @@ def stream(gang_team: str, settings: Settings, *, ticks: int, preemptible: bool)
 @pytest.mark.parametrize("team", ["a", "b"])
 @pytest.mark.parametrize("preemptible", [True, False])
 def test_a_gang_starts_although_single_jobs_keep_coming(team: str, *, preemptible: bool) -> None:
-    """Without a reservation the gang of the same project starves; another project with a quota reclaims at once."""
+    """Without a reservation, a gang of the same project starves; another project with a quota reclaims at once."""
     minute = stream(team, AFTER, ticks=60, preemptible=preemptible)
     assert minute is not None
     assert minute <= 30
@@ -103,7 +105,7 @@ def test_a_gang_starts_although_single_jobs_keep_coming(team: str, *, preemptibl
 
 @dataclass(frozen=True)
 class Backfill:
-    """A job that asks for one of three GPUs that are kept free for a gang of four; the fourth ends in an hour."""
+    """A job that asks for one of three GPUs reserved for a gang of four. The fourth GPU becomes free in an hour."""
 
     team: str
     starts: bool
@@ -134,7 +136,7 @@ class Backfill:
     ids=str,
 )
 def test_reserved_gpus_are_used_by_pods_that_end_in_time_or_can_be_evicted(case: Backfill) -> None:
-    """Team a has a quota for the gang and more, b for one GPU, c borrows."""
+    """Team a has a quota for more than the gang, team b for one GPU, and team c borrows."""
     minimum = case.min_runtime_seconds
     projects = [
         project("a", 5000, preempt_min_runtime_seconds=minimum),
@@ -186,7 +188,9 @@ def test_gpus_are_reserved_for_starving_and_entitled_workloads(
 
 
 def test_backfilled_workloads_are_evicted_when_the_gang_fits() -> None:
-    """One job was there before, one came while the gang starved: the gang starts when the first has gone."""
+    """One job ran before, and one was backfilled while the gang starved. The gang starts when
+    the first one has ended.
+    """
     gang = waiting(workload("gang", "a", 1000, pods=4, gang=True), minutes=60)
     early = running(workload("early", "a", 1000), "node-0", 0, minutes=55)
     late = running(workload("late", "a", 1000), "node-0", 1, minutes=5)
@@ -199,7 +203,9 @@ def test_backfilled_workloads_are_evicted_when_the_gang_fits() -> None:
 
 
 def test_the_nodes_where_least_is_to_be_returned_are_kept() -> None:
-    """The nodes differ by what still runs: the one with a declared end comes first, then the one with least on it."""
+    """The nodes differ in their running jobs: the node with a declared end comes first, then the one with the least
+    use.
+    """
     busy = [
         running(workload("long", "b", 2000, preemptible=False), "node-0", 0),
         running(workload("short", "b", 1000, preemptible=False), "node-1", 0),
@@ -215,7 +221,7 @@ def test_the_nodes_where_least_is_to_be_returned_are_kept() -> None:
 
 
 def at_the_limit(settings: Settings, *, preemptible: bool, ticks: int = 20) -> int | None:
-    """The same where team a may hold four of eight GPUs, and its own single jobs hold them."""
+    """Return the same for a limit of four of eight GPUs for team a, which its own single jobs use."""
     singles = [workload(f"job-{each}", "a", 1000, preemptible=preemptible) for each in range(4)]
     work = {each.id: running(each, "node-0", index, minutes=60 - index) for index, each in enumerate(singles)}
     gang = workload("gang", "a", 2000, pods=2, gang=True, preemptible=preemptible)

@@ -1,4 +1,4 @@
-"""`Candidates`: what could make way on each node."""
+"""`Candidates`: the possible victims on each node."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +27,7 @@ def test_the_movable_amount_of_a_node_is_that_of_the_migrations() -> None:
 
 
 def sessions() -> Iterator[Session]:
-    """Saturated clusters in which some work is leaving and some is evicted already."""
+    """Yield saturated clusters with terminating workloads, and with workloads that are already evicted."""
     for seed in range(20):
         snapshot = saturated(seed, trees=bool(seed % 2))
         workloads = [leaving(work) if number % 2 else work for number, work in enumerate(snapshot.workloads)]
@@ -37,7 +37,7 @@ def sessions() -> Iterator[Session]:
 
 
 def leaving(work: Workload) -> Workload:
-    """The workload with its first pod on its way out, if it runs."""
+    """Return the workload with its first pod terminating, if it runs."""
     first, *others = work.pods
     if first.state is not PodState.ALLOCATED:
         return work
@@ -45,7 +45,7 @@ def leaving(work: Workload) -> Workload:
 
 
 def evict(session: Session, snapshot: Snapshot) -> None:
-    """Evict all of every fifth workload."""
+    """Evict all pods of every fifth workload."""
     for work in snapshot.workloads[::5]:
         for pod in work.pods:
             if pod.state is PodState.ALLOCATED:

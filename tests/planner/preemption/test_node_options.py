@@ -1,4 +1,4 @@
-"""`minimal_options`: which pieces free enough on one node, and how much more than that."""
+"""`minimal_options`: the candidates that free enough on one node, and how much more they free."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Room that was made for a pod is its own from decision to decision, until the pod is bound there."""
+"""A nominated placement belongs to its pod from decision to decision, until the pod is bound there."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -19,7 +19,9 @@ def decide(nodes: Iterable[str], *work: Workload, settings: Settings | None = No
 
 
 def leaving(old: Workload, to: str | None = None, *devices: int) -> Workload:
-    """The running workload with all its pods on their way out; places on `to`, one device each, are kept for it."""
+    """Return the running workload with all its pods terminating; their successors are nominated to one device each on
+    `to`.
+    """
     pods = tuple(
         replace(
             pod,
@@ -38,7 +40,7 @@ def nominated(new: Workload, to: str, *devices: int) -> Workload:
 
 
 def successors(old: Workload, count: int) -> tuple[Pod, ...]:
-    """Waiting pods that the controller made instead of the first pods of the workload."""
+    """Return the pending pods that the controller created instead of the first pods of the workload."""
     return tuple(
         replace(
             pod,
@@ -59,7 +61,7 @@ def places(bindings: Iterable[Binding]) -> dict[str, tuple[str, tuple[int, ...]]
 
 
 def test_while_gpus_are_released_only_their_nominee_gets_them() -> None:
-    """The rival's project has its turn first, and its quota covers the rival too."""
+    """The rival's project comes first in the queue order, and its quota covers the rival too."""
     old = leaving(running(workload("old", "b", 4000), "n1"))
     decision = decide(
         ["n1"],
@@ -78,7 +80,7 @@ def test_nominated_gpus_that_are_free_by_now_are_bound_before_all_other_steps() 
 
 
 def test_a_nominee_is_bound_at_its_nomination_and_not_where_it_would_fit_best() -> None:
-    """The first node is fuller, where a search would put it."""
+    """The first node is fuller, so a search would choose it."""
     busy = running(workload("busy", "c", 2000, interactive=True), "n1")
     decision = decide(["n1", "n2"], busy, nominated(workload("new", "a", 2000), "n2", 2, 3))
     assert places(decision.bindings) == {"new-0": ("n2", (2, 3))}
@@ -92,7 +94,7 @@ def test_a_nominee_starts_at_once_on_other_free_gpus() -> None:
 
 
 def test_the_older_workload_keeps_its_nomination_if_gpus_are_missing() -> None:
-    """Both were promised the same two devices, since two others of the node are in use."""
+    """Both were nominated to the same two devices, because two others of the node are in use."""
     old = leaving(running(workload("old", "b", 2000), "n1"))
     busy = running(workload("busy", "c", 2000, interactive=True), "n1", 2)
     younger = nominated(workload("a-younger", "a", 2000, age=2), "n1", 0, 1)
@@ -134,7 +136,7 @@ def test_a_more_entitled_workload_takes_a_nominees_gpus_without_an_eviction(cap:
 
 
 def test_a_nominee_loses_its_gpus_before_any_running_pod() -> None:
-    """What runs is younger, so of two that run it would be the one to go."""
+    """The running pod is younger, so of two running pods it would be the victim."""
     old = leaving(running(workload("old", "b", 2000), "n1"))
     runs = running(workload("runs", "b", 2000), "n1", 2, started=9)
     nominee = nominated(workload("nominee", "b", 2000, age=1), "n1", 0, 1)
@@ -144,7 +146,9 @@ def test_a_nominee_loses_its_gpus_before_any_running_pod() -> None:
 
 
 def test_gpus_that_evictions_free_beyond_the_need_are_nominated_at_once() -> None:
-    """A gang of four goes for one device; the other three go to work that may not have anybody evicted yet."""
+    """A gang of four is evicted for one device. The other three are nominated to workloads that may not evict any pod
+    yet.
+    """
     gang = running(workload("gang", "b", 1000, pods=4, gang=True), "n1")
     late = replace(workload("late", "c", 3000), evicts_from_us=100)
     decision = plan(Snapshot((node("n1", 4),), TEAMS, (gang, workload("new", "a", 1000), late), 50))
@@ -153,7 +157,7 @@ def test_gpus_that_evictions_free_beyond_the_need_are_nominated_at_once() -> Non
 
 
 def test_nominated_gpus_that_are_still_used_are_freed_before_the_free_ones_are_given_away() -> None:
-    """The operator ended between writing the nomination and asking for the eviction."""
+    """The operator ended after writing the nomination and before requesting the eviction."""
     projects = (project("a", 2000), project("b", 2000, over_quota_weight=0))
     borrowed = running(workload("borrowed", "b", 1000), "node-1", 0, started=2)
     covered = running(workload("covered", "b", 2000), "node-2", 0)
@@ -170,7 +174,7 @@ def test_nominated_gpus_that_are_still_used_are_freed_before_the_free_ones_are_g
 
 
 def test_the_nomination_of_half_a_gang_ends_when_the_other_half_is_evicted_for_good() -> None:
-    """It could never start there alone, and is there for others in the same decision."""
+    """The half could never start alone, so others can use its placement in the same decision."""
     gang = running(workload("gang", "b", 1000, pods=2, gang=True), "n1")
     half = replace(gang.pods[0], state=PodState.RELEASING, nominated_node="n2", nominated_devices=(3,))
     decision = decide(
@@ -187,7 +191,7 @@ def test_the_nomination_of_half_a_gang_ends_when_the_other_half_is_evicted_for_g
 
 
 def test_the_rest_of_a_gang_is_not_moved_before_those_that_were_moved_first_run_again() -> None:
-    """With the rest of it on its way, what had just come back would lose its place."""
+    """If the rest were migrated at once, the pods that had just restarted would lose their placement."""
     gang = running(workload("gang", "b", 1000, pods=2, gang=True), "n1")
     back = replace(
         gang.pods[1],
@@ -208,7 +212,7 @@ def test_the_rest_of_a_gang_is_not_moved_before_those_that_were_moved_first_run_
 
 
 def test_a_migrated_pod_that_loses_its_nomination_is_evicted_for_the_preemptor_of_its_gang() -> None:
-    """Whoever reads why the pod went reads who took its room in the end: for the other it would only have moved."""
+    """The pod's eviction names the workload that finally uses its placement, not the one for which it was migrated."""
     gang = running(workload("gang", "a", 300, pods=4, gang=True), "n1")
     on = {"gang-0": (0,), "gang-1": (2,), "gang-2": (2,), "gang-3": (2,)}
     decision = decide(
@@ -226,7 +230,7 @@ def test_a_migrated_pod_that_loses_its_nomination_is_evicted_for_the_preemptor_o
 
 
 def test_a_nominee_keeps_its_free_seat_when_an_eviction_alone_is_not_enough() -> None:
-    """The rival needs a whole node. On the other node the nominee would wait for GPUs that are released."""
+    """The rival needs a whole node. On the other node, the nominated pod would wait for terminating pods."""
     firm = running(workload("firm", "a", 2000, age=1, preemptible=False), "n1", 0)
     old = running(workload("old", "b", 2000, age=1), "n1", 2)
     other = running(workload("other", "b", 2000, age=1), "n2", 2)

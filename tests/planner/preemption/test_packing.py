@@ -1,4 +1,4 @@
-"""Packing pods on a few nodes from nothing: against every way there is, tried one by one."""
+"""Packing pods on a few empty nodes, compared with an exhaustive search."""
 
 from itertools import combinations, product
 

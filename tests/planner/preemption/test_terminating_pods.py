@@ -1,4 +1,6 @@
-"""Limits, and quotas of non-preemptible workloads, count terminating pods: what fits only without them waits."""
+"""Limits, and quotas of non-preemptible workloads, count terminating pods: a workload that would exceed them is
+pending.
+"""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -24,13 +26,13 @@ def decide(*work: Workload, projects: Iterable[Project] = (LIMITED,)) -> Plan:
 
 
 def bounded(*work: Workload, preemptible: bool) -> Plan:
-    """Decide with preemptible workloads and a limit of four GPUs, or with others and a quota of as many."""
+    """Decide with preemptible workloads and a limit of four GPUs, or with non-preemptible ones and a quota of four."""
     changed = [replace(each, preemptible=preemptible) for each in work]
     return decide(*changed, projects=(LIMITED if preemptible else TEAM,))
 
 
 def test_a_preemptor_at_the_limit_waits_for_its_victim_to_end() -> None:
-    """The other node is free, and with the terminating victim the project would hold eight GPUs."""
+    """The other node is free, but with the terminating victim the project would hold eight GPUs."""
     new = workload("new", "a", 4000, age=1)
     decision = decide(OLD, new)
     assert [eviction.pod for eviction in decision.evictions] == ["old-0"]
@@ -97,7 +99,7 @@ def test_a_nominee_does_not_start_elsewhere_while_terminating_pods_are_charged(p
 
 @BOTH
 def test_nominated_pods_hold_nothing_yet(preemptible: bool) -> None:
-    """One GPU is used, two terminate, two more are nominated: the fourth of the bound is free."""
+    """One GPU is used, two terminate, and two more are nominated: the fourth within the bound is free."""
     used = running(workload("used", "a", 1000), "n1")
     old = leaving(running(workload("old", "a", 2000), "n1", 1))
     new = nominated(workload("new", "a", 2000), "n1", 1, 2)
@@ -121,7 +123,7 @@ def test_without_a_bound_no_workload_waits_for_terminating_pods() -> None:
 
 @pytest.mark.parametrize(("old", "new"), [(True, False), (False, True)], ids=["old", "new"])
 def test_a_quota_charges_non_preemptible_pods_only(old: bool, new: bool) -> None:
-    """A preemptible workload, terminating or new, is no part of what the quota bounds."""
+    """A preemptible workload, terminating or new, does not count against this bound."""
     decision = decide(
         leaving(replace(OLD, preemptible=old)),
         replace(workload("new", "a", 4000), preemptible=new),
@@ -131,7 +133,7 @@ def test_a_quota_charges_non_preemptible_pods_only(old: bool, new: bool) -> None
 
 
 def test_a_preemptible_nominee_is_no_excuse_to_exceed_the_quota() -> None:
-    """Two GPUs of a quota of two terminate; the nominee is preemptible, so the quota has room for nothing."""
+    """Two GPUs of a quota of two terminate. The nominated pod is preemptible, so the quota allows nothing more."""
     old = replace(leaving(running(workload("old", "a", 2000), "n1")), preemptible=False)
     nominee = nominated(workload("nominee", "a", 2000, age=1), "n1", 0, 1)
     new = replace(workload("new", "a", 2000, age=2), preemptible=False)
@@ -149,7 +151,7 @@ def test_a_workload_within_the_bound_starts_beside_terminating_pods() -> None:
 
 
 def test_no_borrower_is_evicted_while_the_quota_waits_for_terminating_pods() -> None:
-    """The devices of the terminating pods are enough; a borrower of another project keeps the other node."""
+    """The devices of the terminating pods are enough. A borrower of another project keeps the other node."""
     old = replace(leaving(OLD), preemptible=False)
     lent = running(workload("lent", "b", 4000), "n2")
     new = replace(workload("new", "a", 4000), preemptible=False)

@@ -1,4 +1,4 @@
-"""What was counted for the claim of one project is used for the next one's, and hides nothing from it."""
+"""Counts made for one project's workload are reused for the next project, and hide no victim from it."""
 
 from orchestrator.planner.cluster_state import ClusterState
 from orchestrator.planner.gangs import chunk_amounts

@@ -1,4 +1,4 @@
-"""Why work waits: which obstacle is named, by which words and figures, and that what is said to help does."""
+"""Reasons of pending workloads: the named obstacle, its words and amounts, and remedies that really help."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GIB = 1 << 30
 
 
 def asking(name: str, owner: str, request: Request, **changes: object) -> Workload:
-    """A workload of one pod with that request."""
+    """Return a workload of one pod with this request."""
     plain = workload(name, owner, 1000)
     pods = tuple(replace(pod, request=request) for pod in plain.pods)
     return replace(plain, pods=pods, **changes)  # type: ignore[arg-type]
@@ -70,7 +70,7 @@ def test_a_request_without_gpus_is_named_by_its_resources(amounts: tuple[int, in
 
 
 def why(*work: Workload, nodes: int = 2, **node_changes: object) -> PendingReason:
-    """The reason of the first workload, of team a, in a cluster of nodes with four GPUs."""
+    """Return the reason of the first workload, of team a, on nodes with four GPUs."""
     machines = tuple(node(f"node-{each}", 4, **node_changes) for each in range(nodes))
     decision = plan(Snapshot(machines, (project("a", 8000), project("b", 0)), work))
     return decision.pending[work[0].id]
@@ -107,7 +107,7 @@ def test_no_node_has_all_of_it_although_each_has_some() -> None:
 
 
 def firm(name: str, request: Request, place: str, first: int) -> Workload:
-    """Work of team b that cannot be taken back and runs there."""
+    """Return a running non-preemptible workload of team b."""
     new = asking(name, "b", request, preemptible=False)
     devices = tuple(range(first, first + request.gpu_count))
     pod = replace(new.pods[0], state=PodState.ALLOCATED, node=place, devices=devices)
@@ -147,7 +147,7 @@ def test_the_missing_resource_of_nodes_is_named(busy: Request, request_: Request
 
 
 def test_free_amounts_are_those_after_the_decision() -> None:
-    """The large job is looked at first; the small ones then take what was free."""
+    """The large job is tried first; then the small ones take the free devices."""
     large = workload("large", "a", 4000, age=1)
     small = [workload(f"small-{each}", "b", 1000, age=2 + each) for each in range(2)]
     busy = [firm(f"busy-{each}", Request(gpu_count=3), f"node-{each}", 0) for each in range(2)]
@@ -183,7 +183,7 @@ def lent_singles() -> list[Workload]:
 
 @pytest.mark.parametrize(("cap", "words"), [(3, True), (0, True), (4, False), (None, False)])
 def test_a_cap_on_evictions_that_cannot_be_met_is_said(cap: int | None, *, words: bool) -> None:
-    """A job of four faces four jobs of one; the job like it behind it is told the same."""
+    """A job of four GPUs faces four jobs of one GPU. The equal job behind it gets the same reason."""
     new = [workload(f"new-{each}", "a", 4000, age=each) for each in range(2)]
     teams = (project("a", 8000), project("b", 0))
     snapshot = Snapshot((node("node-0", 4),), teams, (*lent_singles(), *new), 0, Settings(max_evictions=cap))
@@ -204,7 +204,7 @@ def test_a_cap_that_others_have_used_up_is_said() -> None:
 
 
 def test_a_workload_left_over_by_the_bound_on_work_is_told_so() -> None:
-    """Eight have their turn in any case; there is room for nobody else, and nobody is looked at."""
+    """Eight workloads are always tried. No capacity is left, and the others are not tried."""
     new = [workload(f"new-{each}", "a", 1000, age=each) for each in range(12)]
     teams = (project("a", 12_000), project("b", 0))
     snapshot = Snapshot((node("node-0", 4),), teams, (*lent_singles(), *new), 0, Settings(max_work=0))
