@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from validation.report.verify import Verification
 
 CUT = 3
-"""The exit code where the run was killed before it wrote its record."""
+"""The exit code if the run was killed before it wrote its record."""
 NOT_COMPARED = 4
-"""The exit code where a record follows from itself, and has sources that this installation does not have."""
+"""The exit code if all verdicts follow from the record, but this installation does not have the record's sources."""
 
 _DIRECTORY = click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -23,7 +23,7 @@ _NEW = click.Path(path_type=Path, file_okay=False)
 
 
 class _Reports(click.Group):
-    """Commands on directories that are not trusted: a damaged record is an error of one line."""
+    """Commands on directories that are not trusted. A damaged record causes an error of one line."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -46,8 +46,8 @@ def report() -> None:
 def verify(ctx: click.Context, directory: Path, key: Path | None) -> None:
     """Compare every file with the manifest and the record with the log, and judge the record again.
 
-    The command names each file that was changed, added or is missing. The exit code is 1 if there is one. It is 4
-    if the record names sources that this installation does not have: the last line then says NOT COMPARED.
+    The command names each file that was changed, added or is missing. If there is one, the exit code is 1. If the
+    record names sources that this installation does not have, the exit code is 4, and the last line says NOT COMPARED.
     """
     require_extra("validation")
     from validation.report.statement import accepted as accepted_notes
@@ -71,7 +71,7 @@ def _note_lines(result: "Verification") -> list[str]:
 
 
 def _verified(result: "Verification") -> str:
-    """The last line for a report without problems."""
+    """Return the last line for a report without problems."""
     if result.is_compared:
         return "every file is as it was written, and every verdict follows from the record"
     return (
@@ -123,7 +123,7 @@ def sign(ctx: click.Context, directory: Path, key: Path, accepted: tuple[str, ..
 def rejudge(ctx: click.Context, directory: Path) -> None:
     """Recompute every verdict from the events, and compare the record with catalogue and scenarios.
 
-    The command names each entry of the record that does not follow. The exit code is 1 if there is one.
+    The command names each entry of the record that does not follow from them. The exit code is 1 if there is one.
     """
     require_extra("validation")
     from validation.report import chronology

@@ -1,4 +1,4 @@
-"""Writes the JSON Schemas that are published: `make docs` runs it, and a test holds that they are current."""
+"""Writes the published JSON Schemas. `make docs` runs it, and a test checks that they are current."""
 
 import inspect
 import json
@@ -23,7 +23,7 @@ SCHEMAS: dict[Path, tuple[str, Any]] = {
 
 
 def schema(title: str, kind: Any) -> str:
-    """The JSON Schema (draft 2020-12) of `kind`, as the file has it."""
+    """Return the JSON Schema (draft 2020-12) of `kind`, as the text of its file."""
     content = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,
@@ -33,7 +33,10 @@ def schema(title: str, kind: Any) -> str:
 
 
 def _without_indents(part: Any) -> Any:
-    """The same schema; its descriptions are docstrings, which Python before 3.13 keeps with their indents."""
+    """Return the schema with unindented descriptions.
+
+    They are docstrings, and Python before 3.13 keeps their indents.
+    """
     if isinstance(part, dict):
         return {
             key: inspect.cleandoc(value)

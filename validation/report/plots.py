@@ -4,13 +4,13 @@ from validation.report.chart import Mark, Plot, render
 from validation.report.record import Report, ScenarioRecord
 
 MAX_MARKS = 200
-"""Of more steps than these the chart has no marks: they would be a surface."""
+"""If a group has more checks, its chart has no marks for steps, because they would merge into a surface."""
 
 
 def charts(report: Report) -> list[tuple[str, str]]:
-    """Title and SVG of every chart, in the order of the scenarios.
+    """Return title and SVG of every chart, in the order of the scenarios.
 
-    Those that did not start, or have no project, have none.
+    Scenarios that did not start, and groups without a project, have no chart.
     """
     plots = [_plot(report, group) for group in _groups(report)]
     return [(plot.title, render(plot)) for plot in plots if plot.quotas_milli]

@@ -1,4 +1,6 @@
-"""Compares the entries of a redacted record with their sources: the same but for names, each replaced by one."""
+"""Compares the entries of a redacted record with their sources: they are equal, except that a pseudonym replaces each
+name.
+"""
 
 import re
 from collections.abc import Callable, Sequence
@@ -20,13 +22,13 @@ class Pseudonyms:
         self._old: dict[str, str] = {}
 
     def matches(self, recorded: Any, source: Any) -> bool:
-        """Return whether the two are the same, with one pseudonym for each name, in the same order."""
+        """Return whether both are equal, if each name is replaced by one pseudonym."""
         if self._is_exact or recorded is msgspec.UNSET or source is msgspec.UNSET:
             return bool(recorded == source)
         return self._same(msgspec.to_builtins(recorded), msgspec.to_builtins(source))
 
     def match_ids(self, recorded: Sequence[str], source: Sequence[str]) -> bool:
-        """Return whether the ids are the same; a word of an id may be a pseudonym where a name can stand."""
+        """Return whether the ids are equal, if pseudonyms may replace words of them."""
         if self._is_exact:
             return list(recorded) == list(source)
         one_by_one = zip(recorded, source, strict=False)
@@ -45,7 +47,7 @@ class Pseudonyms:
         return type(recorded) is type(source) and bool(recorded == source)
 
     def _same_words(self, recorded: str, source: str) -> bool:
-        """Whether the texts have the same words, or one word for each, and the same between them."""
+        """Return whether the texts are equal, if each name is always replaced by the same pseudonym."""
         return _is_same_text(recorded, source, self._same_word)
 
     def _same_word(self, new: str, old: str) -> bool:
@@ -61,7 +63,9 @@ def _is_same_id(recorded: str, source: str) -> bool:
 
 
 def _is_same_text(recorded: str, source: str, is_same: Callable[[str, str], bool]) -> bool:
-    """Return whether both have the same between their words, and each word is the same as its counterpart."""
+    """Return whether both have the same characters between their words, and `is_same` is true for each pair of
+    words.
+    """
     news, olds = _WORD.findall(recorded), _WORD.findall(source)
     same_rest = len(news) == len(olds) and _WORD.split(recorded) == _WORD.split(source)
     return same_rest and all(map(is_same, news, olds))

@@ -33,11 +33,11 @@ _BEYOND_BMP = re.compile(rb"[\xf0-\xf7]")
 
 
 class _Record(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """Keys in camelCase, as Kubernetes writes them."""
+    """Base of the parts of the record. Keys are in camelCase, as in Kubernetes."""
 
 
 class Command(_Record):
-    """A command line as it was run; `started_ms` since the run began."""
+    """A command line as it was run. `started_ms` counts from the start of the run."""
 
     line: str
     exit_code: int
@@ -48,7 +48,8 @@ class Command(_Record):
 
 
 class Oracle(_Record):
-    """The allocation of the `demands` after a step by quotas and weights alone, on `capacity_milli` of GPUs.
+    """The oracle's allocation of the `demands` after a step, from quotas and weights alone, on `capacity_milli` of
+    GPUs.
 
     Fair shares are in GPUs, as exact fractions.
     """
@@ -84,14 +85,15 @@ class CheckResult(_Record):
     """A check of the run and its verdict. It is one of these:
 
     - a step of a scenario
-    - a list that is shown
+    - a list or page of the orchestrator
     - the result of its `job`
     - the use of GPUs by the standard of `utilization` (a key that other checks do not have)
     - an invariant
-    - a layer
+    - a layer of the hosts
+    - an answer of the API server
 
-    A check that is not `required` counts for nothing, such as an invariant without a subject. `least` is the evidence
-    below which there is no verdict. `oracle_differences` are those that no erratum excuses.
+    A check that is not `required` does not count, such as an invariant without a subject. `least` is the minimum of
+    evidence for a verdict. `oracle_differences` are the differences from the oracle that no erratum excuses.
     """
 
     id: str
@@ -125,12 +127,14 @@ class CheckResult(_Record):
 
     @property
     def said(self) -> list[str]:
-        """The sentences by which it fails, beside its reason."""
+        """The sentences by which the check fails, without its reason."""
         return [*self.differences, *(violation.message for violation in self.volatile.violations)]
 
     @property
     def reasons(self) -> list[str]:
-        """Why the verdict is not PASS, a line each: the reason, differences, why pods do not run, violations."""
+        """Why the verdict is not PASS, in lines: the reason, the differences, the causes of pods that do not run, the
+        violations.
+        """
         return [
             *([self.reason] if self.reason else []),
             *self.differences,
@@ -140,9 +144,9 @@ class CheckResult(_Record):
 
 
 class RequirementResult(_Record):
-    """A requirement of the catalogue and its verdict. `in_part`: the run is about it.
+    """A requirement of the catalogue and its verdict. `in_part`: the requirement is in a chosen part of the catalogue.
 
-    `checks` are all that prove it, whether they ran or not. `not_applicable` is the reason of the profile.
+    `checks` are all checks that prove it, whether they ran or not. `not_applicable` is the reason of the profile.
     """
 
     id: str
@@ -158,10 +162,10 @@ class RequirementResult(_Record):
 
 
 class Scope(_Record):
-    """The scope of the run: a profile of the catalogue, by the digest of its file, and parts of it, none for all.
+    """The scope of the run: the catalogue, by the digest of its file, a profile, and the chosen parts; none: all parts.
 
-    `deviations` say why the run cannot be an acceptance. `waivers` were accepted before it, `today` is its day.
-    `hosts` has the references for the layers below Kubernetes. The key is absent if no site file named hosts.
+    `deviations` say why the run cannot be an acceptance. `waivers` were accepted before the run, `today` is the day of
+    the run. `hosts` has the references for the layers below Kubernetes. The key is absent if no site file named hosts.
     """
 
     catalogue_sha256: str
@@ -177,14 +181,14 @@ class Scope(_Record):
 
 
 class ScenarioTrace(_Record):
-    """When the scenario ran, in milliseconds since the run began."""
+    """Start and end of the scenario, in milliseconds since the run began."""
 
     started_ms: int | None = None
     ended_ms: int | None = None
 
 
 class ScenarioRecord(_Record):
-    """A scenario that was selected, with the digest of its file. `shipped`: it came with muster."""
+    """A selected scenario, with the digest of its file. `shipped`: the scenario ships with muster."""
 
     id: str
     title: str
@@ -196,9 +200,9 @@ class ScenarioRecord(_Record):
     continues: str = ""
     quotas_milli: dict[str, int] = {}
     weights_milli: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
-    """The weights that are not the quotas; the key is absent where there is none."""
+    """The weights that differ from the quotas; the key is absent if there is none."""
     size: str | msgspec.UnsetType = msgspec.UNSET
-    """For which size of site it was scaled, `8x8`; the key is absent where it ran as printed."""
+    """The size of the site for which the scenario was scaled, such as `8x8`; the key is absent if it was not scaled."""
     volatile: ScenarioTrace = msgspec.field(default_factory=ScenarioTrace)
 
 
@@ -232,14 +236,14 @@ class ImageRecord(_Record):
 
 
 class Point(_Record):
-    """From `t_ms` on, each project held this many thousandths of a GPU."""
+    """The thousandths of a GPU that each project held from `t_ms` on."""
 
     t_ms: int
     allocated_milli: dict[str, int]
 
 
 class NodeRecord(TypedDict):
-    """A node of the cluster, and how many GPUs it has."""
+    """A node of the cluster, and the number of its GPUs."""
 
     name: str
     gpus: int
@@ -247,7 +251,7 @@ class NodeRecord(TypedDict):
 
 
 class ClusterRecord(TypedDict, total=False):
-    """The version of the API server, and the nodes as the events have them; empty before the run."""
+    """The version of the API server, and the nodes from the events; empty before the run."""
 
     kubernetes: str
     gpus: int
@@ -255,14 +259,14 @@ class ClusterRecord(TypedDict, total=False):
 
 
 class GpuIdentity(_Record):
-    """A GPU by its UUID and, where a tool of its host printed it, its serial number."""
+    """A GPU by its UUID and, if a tool of its host printed it, its serial number."""
 
     uuid: str
     serial: str = ""
 
 
 class NodeIdentity(_Record):
-    """A node by the uid that the API server gave it, and by the UUID of the system that its kubelet reads."""
+    """A node by the uid of the API server, and by the system UUID that its kubelet reads."""
 
     node: str
     uid: str = ""
@@ -271,8 +275,10 @@ class NodeIdentity(_Record):
 
 
 class Identity(_Record):
-    """Which cluster the run was on: `kube_system_uid` is the uid of its namespace kube-system, `ca_sha256` the digest
-    of the certificate authority of its API server. `sha256` stands for all of it, in a redacted report too.
+    """The identity of the run's cluster.
+
+    `kube_system_uid` is the uid of its namespace kube-system, `ca_sha256` the digest of its API server's certificate
+    authority. `sha256` is the digest of the whole identity; a redacted report has the same one.
     """
 
     sha256: str
@@ -327,7 +333,7 @@ class EventFile(_Record):
 
 
 class Trace(_Record):
-    """The values of a run that differ from run to run: the clock, the events, and the values that follow from them.
+    """The values that differ from run to run: the clock, the events, and the values that follow from them.
 
     `series` is thinned out if it has very many points. `images` is absent if none was pulled before the clock
     started.
@@ -341,7 +347,7 @@ class Trace(_Record):
 
 
 class HostCell(_Record):
-    """The verdict of a layer on one host, and in words the fault or the measurement."""
+    """The verdict of a layer on one host; `words` has the fault or the measurement."""
 
     verdict: str
     words: str = ""
@@ -349,7 +355,7 @@ class HostCell(_Record):
 
 
 class HostRow(_Record):
-    """A host of the site: the verdict of each layer, and the facts that nvidia-smi printed of each of its GPUs."""
+    """A host of the site: the verdict of each layer, and the facts that nvidia-smi printed about each GPU."""
 
     host: str
     model: str
@@ -359,7 +365,10 @@ class HostRow(_Record):
 
 
 class Report(_Record):
-    """The whole record. `verdict` is on the part of the catalogue that the run is about, `acceptance` on all of it."""
+    """The whole record.
+
+    `verdict` is the verdict on the chosen parts of the catalogue, `acceptance` on the whole catalogue.
+    """
 
     verdict: str
     acceptance: str
@@ -380,22 +389,22 @@ class Report(_Record):
     identity: Identity | msgspec.UnsetType = msgspec.UNSET
     """The key is absent if neither an API server nor a host answered, and in older records."""
     hosts: list[HostRow] | msgspec.UnsetType = msgspec.UNSET
-    """The hosts of the site file; the key is absent where none was given."""
+    """The hosts of the site file; the key is absent without a site file."""
     redacted: str = ""
-    """The digest of the manifest of the report that this one was made from, by replacing names."""
+    """If this report is redacted: the digest of the original report's manifest."""
     schema_version: int = SCHEMA_VERSION
 
 
 def encode(report: Report) -> bytes:
-    """The record as canonical JSON: one form for one content."""
+    """Return the record as canonical JSON, which has one form for each content."""
     content = msgspec.json.encode(report, order="sorted")
     if _BEYOND_BMP.search(content):
         return rfc8785.dumps(json.loads(content))
-    return content  # RFC 8785 differs only in the order of keys beyond the BMP: a record has no floats
+    return content  # without such keys and without floats, this is the form of RFC 8785
 
 
 def decode(content: bytes) -> Report:
-    """The record of these bytes. Raises ValueError if they are no record, or not the canonical form of one."""
+    """Return the record of these bytes. Raises ValueError if they are no record in canonical form."""
     report = msgspec.json.decode(content, type=Report)
     if report.schema_version != SCHEMA_VERSION:
         raise ValueError(f"version {report.schema_version}, not {SCHEMA_VERSION}")
@@ -405,7 +414,7 @@ def decode(content: bytes) -> Report:
 
 
 def read(directory: Path) -> Report:
-    """The record of a report directory. Raises ReportError."""
+    """Return the record of a report directory. Raises ReportError."""
     path = directory / "report.json"
     content = files.read(path, MAX_BYTES)
     try:

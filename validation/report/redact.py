@@ -1,4 +1,4 @@
-"""Makes a report that may be passed on: names of projects, hosts and people are replaced, each by one of its own."""
+"""Makes a report that may be passed on: each name of a project, host or person is replaced by a pseudonym."""
 
 import json
 import re
@@ -56,9 +56,12 @@ _OURS: Final = {
 _OF_DOCUMENTS: Final = {
     "title", "source", "description", "file", "section", "says", "contradictedBy", "asserted", "why",
 }  # fmt: skip
-"""Keys of a scenario and its checks whose text all have if the scenario ships."""
+"""Keys of a scenario and its checks. If the scenario ships, their texts are public."""
 _OF_CATALOGUE: Final = {"claim": "checks", "defect": "killers"}
-"""By the key that marks an entry of the catalogue, the key of its checks. All its other keys are public."""
+"""The key of the checks of an entry of the catalogue, by the key that marks such an entry.
+
+Its other keys are public.
+"""
 _IDS: Final = {
     "id", "check", "checks", "requirements", "selected", "killers", "scenario", "continues", "parts", "profile",
     "view", "tool", "tests", "excused", "errata", "blockedBy", "deviations",
@@ -67,28 +70,29 @@ _IDS: Final = {
 BY_NAME: Final = frozenset({
     "allocatedMilli", "quotasMilli", "weightsMilli", "fairShareGpus", "devices", "away", "nodes", "pods",
 })  # fmt: skip
-"""Keys of objects whose keys are names."""
+"""Keys whose values are objects with names as keys."""
 BY_WORD: Final = frozenset({"files", "timings", "byVerdict", "target", "layers", "gpus"})
-"""Keys of objects whose keys are words of the format."""
+"""Keys whose values are objects with words of the format as keys."""
 _FIGURES: Final = {"systems", "thresholds"}
 """Keys of the content of the file of figures."""
 UNKNOWN: Final = "its agent does not answer"
 """Replaces the agent's message, which may contain addresses."""
 UNKNOWN_PULL: Final = "it was not pulled"
-"""In place of why, which may have the registry in it."""
+"""Replaces the problem of a pull, which may contain the registry."""
 _NAMES: Final = {"project", "name", "node", "nodes"}
-"""Keys of lists that are shown, whose values are names."""
+"""Keys in lists of the orchestrator whose values are names."""
 _NODES: Final = {"nodeName", "pool"}
-"""Keys of objects of the API server, whose values are names of nodes."""
+"""Keys in objects of the API server whose values are names of nodes."""
 _UIDS: Final = {"uid", "volumeName"}
-"""Keys of objects of the API server, whose values are uids, or have one."""
+"""Keys in objects of the API server whose values are or contain uids."""
 _PATH: Final = re.compile(r"[~.]?/\S*")
 
 
 def redact(directory: Path, out: Path) -> record.Report:
-    """Write the report to the new directory `out` with other names, log included, and return it. Raises ReportError.
+    """Write the report with pseudonyms to the new directory `out`, log included, and return it. Raises ReportError.
 
-    Names keep their order, so that all verdicts stay; output of commands, paths and logs of programs are left out.
+    Pseudonyms sort like the names, so that no verdict changes. Output of commands, paths and logs of programs are left
+    out.
     """
     if out.exists() and any(out.iterdir()):
         raise ReportError(f"{out}: there is something in it: name a new directory")
@@ -125,7 +129,7 @@ def clear_words(directory: Path) -> list[str]:
 
 
 def _redacted(entries: Sequence[log.Entry]) -> Iterator[log.Entry]:
-    """Yield each entry with other names; the entries that are given are changed."""
+    """Yield each entry with pseudonyms. The given entries are changed in place."""
     names = _names(entries)
     projects = _projects(entries)
     at_site = _images_at_site(entries)
@@ -134,7 +138,7 @@ def _redacted(entries: Sequence[log.Entry]) -> Iterator[log.Entry]:
 
 
 def _lost(before: record.Report, after: record.Report) -> str:
-    """The first verdict that other names change; empty if none does."""
+    """Return a line about the first verdict that the pseudonyms change; empty if they change none."""
     pairs = [
         (f"check {one.id}", (one.verdict, one.required), (other.verdict, other.required))
         for one, other in zip(before.steps, after.steps, strict=True)
@@ -152,7 +156,7 @@ def _lost(before: record.Report, after: record.Report) -> str:
 
 
 def _without_particulars(entry: log.Entry, at_site: Mapping[str, str]) -> log.Entry:
-    """The entry without addresses, registries and messages, from which no verdict follows."""
+    """Return the entry without addresses, registries and messages. No verdict follows from these."""
     if isinstance(entry, log.CheckEnded):
         for command in entry.commands:
             command.stdout = command.stderr = ""
@@ -170,7 +174,7 @@ def _without_particulars(entry: log.Entry, at_site: Mapping[str, str]) -> log.En
 
 
 def _with_tokens(event: Event) -> Event:
-    """The event with a token in place of each uid and UUID of the API server."""
+    """Return the event with a token in place of each uid and UUID of the API server."""
     match event:
         case ClusterSeen():
             event = msgspec.structs.replace(event, kube_system_uid=token(event.kube_system_uid))
@@ -193,7 +197,11 @@ def _with_tokens(event: Event) -> Event:
 
 
 def _document_with_tokens(words: str) -> str:
-    """The object of the API server with tokens; a volume is named by the uid of its claim. Other words stay."""
+    """Return the object of the API server with tokens for uids and for names of volumes, which contain the uid of a
+    claim.
+
+    A text that is no object does not change.
+    """
     document = document_of(words)
     changed = _value_with_tokens(document, "")
     return words if changed == document else json.dumps(changed)
@@ -221,13 +229,13 @@ def _without_words(event: Event) -> Event:
 
 
 def _projects(entries: Iterable[log.Entry]) -> set[str]:
-    """The projects of the run."""
+    """Return the projects of the run."""
     events = [entry.event for entry in entries if isinstance(entry, Observed)]
     return {event.project for event in events if isinstance(event, ProjectSet)}
 
 
 def _only_judged(entry: log.Entry, projects: Collection[str]) -> log.Entry:
-    """Return the entry; of an answer, only the part that is judged."""
+    """Return the entry. An answer has only its judged part."""
     if isinstance(entry, Observed) and isinstance(entry.event, AnswerSeen):
         entry.event = only_judged(entry.event, projects)
     if isinstance(entry, Observed) and isinstance(entry.event, RequestAnswered):
@@ -236,13 +244,15 @@ def _only_judged(entry: log.Entry, projects: Collection[str]) -> log.Entry:
 
 
 def _is_api(entry: log.Entry) -> bool:
-    """Whether it is an answer of the API server itself, and not about the container of a job."""
+    """Return whether the entry is an answer of the API server, and not about the container of a job."""
     event = entry.event if isinstance(entry, Observed) else None
     return isinstance(event, RequestAnswered) and not is_container(event.check)
 
 
 def _images_at_site(entries: Iterable[log.Entry]) -> dict[str, str]:
-    """Return the name in scenarios by the name of an image at the site, and a fixed text by each problem of a pull."""
+    """Return the replacements: by the site's name of an image its name in scenarios, by the problem of a pull a fixed
+    text.
+    """
     events = [entry.event for entry in entries if isinstance(entry, Observed)]
     pulls = [event for event in events if isinstance(event, ImagePulled)]
     problems = {event.problem: UNKNOWN_PULL for event in pulls if event.problem}
@@ -250,7 +260,7 @@ def _images_at_site(entries: Iterable[log.Entry]) -> dict[str, str]:
 
 
 def _with_printed_images(words: str, at_site: Mapping[str, str]) -> str:
-    """Return the words with the image names of the scenarios, because the names of a site contain its registry."""
+    """Return the words with the scenarios' names of images, because a site's names contain its registry."""
     for image, name in at_site.items():
         words = words.replace(image, name)
     return words
@@ -263,7 +273,7 @@ def _without_registry(pulled: ImagePulled) -> ImagePulled:
 
 
 def _without_message(pod: PodSeen) -> PodSeen:
-    """The pod without the message why it does not run, which may have addresses in it."""
+    """Return the pod without the message of its cause, which may contain addresses."""
     if pod.cause is None:
         return pod
     return msgspec.structs.replace(pod, cause=msgspec.structs.replace(pod.cause, message=""))
@@ -282,12 +292,12 @@ def _without_addresses(output: OutputSeen) -> OutputSeen:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """The names of a run and their pseudonyms, which sort as they do. `public` are the scenarios that ship."""
+    """The names of a run and their pseudonyms, which sort like the names. `public` are the scenarios that ship."""
 
     every: Callable[[str], str]
-    """Replaces each name, where it stands as a word."""
+    """Replaces each name that is a word of the text."""
     projects: Callable[[str], str]
-    """Replaces those of projects alone."""
+    """Replaces only the names of projects."""
     public: frozenset[str]
 
 
@@ -322,15 +332,16 @@ def _replacer(new: Mapping[str, str]) -> Callable[[str], str]:
     shipped = {f"{scenario.id}/{step.id}" for scenario in load(find()) for step in scenario.steps}
     by_length = sorted(new, key=len, reverse=True)
     pattern = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, by_length))})(?![\w-])")
-    # the catalogue names its checks, some of which are called as teams of the paper
+    # the catalogue names its checks, and some have the name of a team of the paper
     return lambda words: words if words in shipped else pattern.sub(lambda match: new[match[1]], words)
 
 
 def _shown_names(
     value: Any, key: str, replace: Callable[[str], str], keys: Collection[str] = frozenset(_NAMES)
 ) -> Any:
-    """Return the content of a list with replaced names. Values that are no names stay, even if a project is called
-    so.
+    """Return the content of a list with replaced names.
+
+    Other values do not change, even if a project has the same name.
     """
     if isinstance(value, dict):
         return {one: _shown_names(value[one], one, replace, keys) for one in value}
@@ -340,7 +351,7 @@ def _shown_names(
 
 
 def _with_other_nodes(event: RequestAnswered, replace: Callable[[str], str]) -> RequestAnswered:
-    """The answer with other names of nodes; the pool of a device is called as its node."""
+    """Return the answer with pseudonyms of nodes. The pool of a device has the name of its node."""
     document = document_of(event.answer)
     if document is None:
         return event
@@ -351,7 +362,7 @@ def _with_other_nodes(event: RequestAnswered, replace: Callable[[str], str]) -> 
 def _renamed(entry: log.Entry, names: _Names) -> log.Entry:
     if isinstance(entry, Observed) and isinstance(entry.event, RequestAnswered) and _is_api(entry):
         entry.event = _with_other_nodes(entry.event, names.every)
-        return entry  # the rest of it has no other name of a host, and none of a project or a person
+        return entry  # the rest of the answer has no names of hosts, projects or people
     is_answer = (
         isinstance(entry, Observed)
         and isinstance(entry.event, AnswerSeen)

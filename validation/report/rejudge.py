@@ -38,7 +38,7 @@ UTILIZATION = "/utilization"
 def empty_result(
     check_id: str, scenario: LoadedScenario, step: LoadedStep | None, title: str, patience_percent: int
 ) -> record.CheckResult:
-    """The result of a check that did not run: all that is known of it before."""
+    """Return the result of a check before it runs: everything that is known before."""
     result = record.CheckResult(
         id=check_id,
         scenario=scenario.id,
@@ -105,7 +105,10 @@ def step_check(result: record.CheckResult) -> StepCheck:
 def judge_result(
     result: record.CheckResult, timeline: Timeline, hosts: HostScope | msgspec.UnsetType
 ) -> Judgement:
-    """Return the judgement on a check, before waivers, and write its evidence into `result`. `hosts` is for layers."""
+    """Return the judgement on a check, before waivers are applied, and write its evidence into `result`.
+
+    Only layers need `hosts`.
+    """
     trace = result.volatile
     if result.kind == "step":
         step = judge_step(step_check(result), result.circumstances, timeline, trace.window)
@@ -151,7 +154,10 @@ def _judge_answered(result: record.CheckResult, timeline: Timeline) -> Judgement
 
 
 def judge_report(report: record.Report) -> RunJudgement:
-    """The verdicts on a run, from those on its checks; those on the requirements are written into `report`."""
+    """Judge a run from the verdicts on its checks.
+
+    Write the verdicts on the requirements and on the run into `report`.
+    """
     judgements = {
         result.id: Judgement(Verdict(result.verdict), result.reason, result.required)
         for result in report.steps
@@ -172,7 +178,7 @@ def judge_report(report: record.Report) -> RunJudgement:
 
 
 def coverage(results: Sequence[record.CheckResult]) -> record.Coverage:
-    """How many checks there are, and how many of those that count have each verdict."""
+    """Return the number of checks, and how many of the required checks have each verdict."""
     counted = [result.verdict for result in results if result.required]
     counts = {verdict.value: counted.count(verdict) for verdict in Verdict}
     return record.Coverage(
@@ -184,7 +190,7 @@ def coverage(results: Sequence[record.CheckResult]) -> record.Coverage:
 
 
 def judge_record(report: record.Report, events: Sequence[Event]) -> None:
-    """Judge every check by the events, then the run; all that is calculated is written into the record."""
+    """Judge every check by the events, then the run. Write all results into the record."""
     timeline = Timeline(events)
     for result in report.steps:
         judgement = judge_result(result, timeline, report.scope.hosts)
@@ -213,7 +219,7 @@ def calculate_oracle(report: record.Report) -> None:
 def eviction_records(
     events: Sequence[Event], results: Sequence[record.CheckResult]
 ) -> list[record.EvictionRecord]:
-    """Return the evicted pods with their GPUs and the step."""
+    """Return the evicted pods with their GPUs and the step of the eviction."""
     spans = [
         (result.volatile.started_ms, result.volatile.ended_ms, result.id)
         for result in results
@@ -244,7 +250,7 @@ def eviction_records(
 
 
 def image_records(events: Sequence[Event]) -> list[record.ImageRecord]:
-    """The images that each node pulled before any time was measured."""
+    """Return the images that each node pulled before any time was measured."""
     return [
         record.ImageRecord(event.node, event.name, event.image, event.digest, event.took_ms, event.problem)
         for event in events
@@ -253,7 +259,7 @@ def image_records(events: Sequence[Event]) -> list[record.ImageRecord]:
 
 
 def disagreements(report: record.Report, again: record.Report) -> list[str]:
-    """A line for each entry of `report` that `again` has otherwise."""
+    """Return a line for each entry in which `report` differs from `again`."""
     for subject in ("steps", "requirements"):
         if [entry.id for entry in getattr(report, subject)] != [
             entry.id for entry in getattr(again, subject)
@@ -283,6 +289,6 @@ def _short(value: object) -> str:
 
 
 def _projects(scenario: record.ScenarioRecord) -> list[oracle.Project]:
-    """Its projects with their quotas, and the weights that they have of their own."""
+    """Return the projects of the scenario with their quotas, and with their weights if these differ from the quotas."""
     weights = {name: Fraction(weight) for name, weight in (scenario.weights_milli or {}).items()}
     return [oracle.Project(name, quota, weights.get(name)) for name, quota in scenario.quotas_milli.items()]

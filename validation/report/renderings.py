@@ -1,4 +1,4 @@
-"""The files that show a record to people and to other programs. They contain nothing that is not in the record."""
+"""The files that show a record to people and to other programs. All their content is from the record."""
 
 from collections.abc import Iterator
 from pathlib import Path

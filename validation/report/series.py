@@ -12,10 +12,10 @@ _PARTS: Final = MAX_POINTS // 3
 
 
 def points(events: Sequence[Event]) -> list[Point]:
-    """Return the points of the series, at most about MAX_POINTS.
+    """Return the points of the series, at most MAX_POINTS.
 
-    If there are more, the time is divided into a thousand parts. Each part keeps three points: the least and the
-    largest sum of all projects, and the last.
+    If there are more, the time is divided into a thousand parts. Each part keeps three points: those with the lowest
+    and the highest sum of all projects, and the last.
     """
     every = [Point(t_ms, allocated) for t_ms, allocated in series(events)]
     if len(every) <= MAX_POINTS:

@@ -28,23 +28,23 @@ from validation.scenario.scaling import parse_size
 _WITH_NAMES = {"expected", "oracle", "oracle_differences", "job"}
 """Fields of a check in which a redacted record has pseudonyms."""
 _JUDGED = ("verdict", "required", "reason", "circumstances", "actual", "differences", "volatile")
-"""Fields of a check that a run leads to."""
+"""Fields of a check that only a run fills in."""
 _OF_PROGRAM = ("requirements",)
-"""Fields of a check that are not in the file of its scenario: another version has others."""
+"""Fields of a check that are not in the file of its scenario. They differ between versions of muster."""
 REDACTED = "redacted"
-"""The name of the note that a record has other names than its run."""
+"""The name of the note that a record has pseudonyms."""
 TITLES = "titles"
-"""The name of the note that checks have other titles here than in the record."""
+"""The name of the note that checks have other titles in this installation than in the record."""
 _NAMED = 20
 _SHOWN = 200
-"""How many titles the note has, and how much of each."""
+"""Maximum length of a title in the note, in characters. _NAMED is the maximum number of titles."""
 
 
 @dataclass(slots=True)
 class Comparison:
     """`problems` are entries that differ from the sources. `notes` has, by name, entries that could not be compared.
 
-    A note named `redacted` gives the origin of the record, and leaves nothing uncompared.
+    A note named `redacted` gives the origin of the record. With it alone, everything was compared.
     """
 
     problems: list[str] = field(default_factory=list)
@@ -57,9 +57,9 @@ class Comparison:
 
 
 def compare(report: record.Report) -> Comparison:
-    """Compare the record as it was before the run with the sources of this installation.
+    """Compare the record, as it was before the run, with the sources of this installation.
 
-    A record of this version of muster has its catalogue, scenarios and figures, or it was made by hand.
+    If a record names this version of muster, it must have its catalogue, scenarios and figures; else it was forged.
     """
     result = Comparison()
     if report.redacted:
@@ -84,7 +84,10 @@ def compare(report: record.Report) -> Comparison:
 
 
 def _other_titles(report: record.Report) -> list[str]:
-    """Return a line for each check but steps, whose titles are those of the scenario, with both titles."""
+    """Return a line with both titles for each check whose title differs.
+
+    Steps are left out: their titles are in the scenario.
+    """
     return [
         f"{result.id} is `{result.title[:_SHOWN]}`, here `{title_of(result.name) or 'unknown'}`"
         for result in report.steps
@@ -93,7 +96,10 @@ def _other_titles(report: record.Report) -> list[str]:
 
 
 def with_own_titles(report: record.Report) -> record.Report:
-    """Return the record with the titles of this installation, for display; a check unknown here keeps its title."""
+    """Return the record with the titles of this installation, for display.
+
+    A check that is unknown here keeps its title.
+    """
     for result in report.steps:
         if result.kind != "step":
             result.title = title_of(result.name) or result.title
@@ -101,7 +107,9 @@ def with_own_titles(report: record.Report) -> record.Report:
 
 
 def _differs(result: Comparison, name: str, source: str, *, is_ours: bool) -> None:
-    """Note a source that differs here; it is a problem if it must be equal."""
+    """Add a note about a source that differs in this installation; if the version is the same (`is_ours`), add a
+    problem.
+    """
     if is_ours:
         result.problems.append(f"{name}: {source} is not that of the version of muster that the record names")
     else:
@@ -129,7 +137,7 @@ def _compare_figures(report: record.Report, result: Comparison, *, is_ours: bool
 
 
 def _compare_scenarios(report: record.Report, result: Comparison, *, is_ours: bool) -> None:
-    """Compare each scenario with its file; one that did not ship makes the run no acceptance, by its deviations."""
+    """Compare each scenario with its file. If a scenario did not ship, the deviations of the record must name it."""
     sizes = {str(entry.size) for entry in report.scenarios if entry.size is not msgspec.UNSET}
     try:
         shipped = {
@@ -158,7 +166,7 @@ def _compare_scenarios(report: record.Report, result: Comparison, *, is_ours: bo
 
 
 def _is_unjudged(report: record.Report) -> bool:
-    """Whether nothing is in it that only a run can lead to."""
+    """Return whether the record has no value that only a run fills in."""
     blank = record.CheckResult(id="", scenario="", kind="", title="", source="", verdict=Verdict.INCONCLUSIVE)
     found = [getattr(result, name) == getattr(blank, name) for result in report.steps for name in _JUDGED]
     found += [(entry.verdict, entry.reason) == (Verdict.INCONCLUSIVE, "") for entry in report.requirements]
@@ -180,7 +188,7 @@ def _is_unjudged(report: record.Report) -> bool:
 
 
 def _documents(report: record.Report, checks: Sequence[Check], loaded: Sequence[LoadedScenario]) -> list[str]:
-    """Compare the checks, the errata and the defects as a whole; a scenario that did not ship has its own."""
+    """Compare the checks, the errata and the defects as a whole, except those of scenarios that did not ship."""
     lines = []
     names = Pseudonyms(is_exact=not report.redacted)
     of_scenarios = {scenario.id for scenario in loaded}
@@ -231,7 +239,9 @@ def _as_in_catalogue(entry: record.RequirementResult, requirement: Requirement, 
 
 
 def _has_all_checks(entry: record.RequirementResult, requirement: Requirement, ran: list[str]) -> bool:
-    """Return whether its checks are exactly those that the patterns name, among the checks that ran."""
+    """Return whether the checks of the entry are exactly those of the requirement's patterns, as far as the checks
+    ran.
+    """
 
     def named(check: str) -> bool:
         return any(fnmatchcase(check, pattern) for pattern in requirement.checks)
@@ -272,7 +282,7 @@ def _scenario(scenario: LoadedScenario, entry: record.ScenarioRecord, names: Pse
 def _steps(
     report: record.Report, checks: Sequence[Check], names: Pseudonyms, beside: Collection[str]
 ) -> list[str]:
-    """Compare each check of a scenario with its file, but for the fields `beside`."""
+    """Compare each check of a scenario with its file, except the fields in `beside`."""
     results = [result for result in report.steps if result.scenario == checks[0].scenario.id]
     lines = [f"check {result.id}: is not in the file" for result in results[len(checks) :]]
     catalogue = load_catalogue()

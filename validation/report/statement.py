@@ -35,7 +35,7 @@ _SIGNATURE_BYTES: Final = 64
 
 
 class Signature(msgspec.Struct, forbid_unknown_fields=True):
-    """A signature, and a hint at the key: the SHA-256 of its public half."""
+    """A signature, and the id of its key: the SHA-256 of the public key."""
 
     keyid: str
     sig: str
@@ -56,15 +56,18 @@ class _Predicate(msgspec.Struct):
 
 
 class _Payload(msgspec.Struct):
-    """The part of a statement that has the predicate."""
+    """The statement, of which only the predicate is read."""
 
     predicate: _Predicate
 
 
 def sign(directory: Path, report: record.Report, key: Path, notes: Collection[str] = ()) -> Path:
-    """Add a signature of the private key to the statement of the report, and return its file. Raises ReportError.
+    """Add a signature by the private key to the statement of the report; return the statement's file.
 
-    The caller has verified the report: a report with problems must not be signed. The signer accepts the `notes`.
+    Raises ReportError.
+
+    The caller must have verified the report, because a report with problems must not be signed. The signer accepts the
+    `notes`.
     """
     private = _private_key(key)
     path = directory / NAME
@@ -82,7 +85,10 @@ def sign(directory: Path, report: record.Report, key: Path, notes: Collection[st
 
 
 def problems(directory: Path, report: record.Report, key: Path | None) -> list[str]:
-    """Return the problems of the statement, a line each; with a key, also if it did not sign. Raises ReportError."""
+    """Return a line for each problem of the statement. With `key`, a missing signature of this key is a problem.
+
+    Raises ReportError.
+    """
     path = directory / NAME
     if not path.exists():
         return [f"{NAME}: is missing: this report has no signature"] if key is not None else []
@@ -104,7 +110,7 @@ def problems(directory: Path, report: record.Report, key: Path | None) -> list[s
 
 
 def _wrong_signatures(envelope: Envelope, signatures: Mapping[str, bytes]) -> list[str]:
-    """A line if there is no signature, if a key signs twice, or if one cannot be of Ed25519."""
+    """Return a line if there is no signature, a key signed twice, or a signature cannot be of Ed25519."""
     are_whole = all(
         _KEYID.fullmatch(keyid) and len(signature) == _SIGNATURE_BYTES
         for keyid, signature in signatures.items()
@@ -115,7 +121,9 @@ def _wrong_signatures(envelope: Envelope, signatures: Mapping[str, bytes]) -> li
 
 
 def _wrong_notes(report: record.Report, notes: Sequence[str]) -> list[str]:
-    """A line if the notes are not names of notes, each once and sorted; a redacted record has the note `redacted`."""
+    """Return a line if the notes are not names of notes, sorted and each once, or `redacted` does not match the
+    record.
+    """
     known = {"version", "catalogue", "figures", REDACTED, TITLES}
     known |= {f"scenario:{scenario.id}" for scenario in report.scenarios}
     is_list = sorted(set(notes)) == list(notes) and known >= set(notes)
@@ -125,19 +133,19 @@ def _wrong_notes(report: record.Report, notes: Sequence[str]) -> list[str]:
 
 
 def signers(directory: Path) -> list[str]:
-    """Return the key ids of all signatures, none for a report without a statement. Nothing is checked."""
+    """Return the key ids of all signatures, unverified; none for a report without a statement."""
     path = directory / NAME
     return [signature.keyid for signature in _read(path).signatures] if path.exists() else []
 
 
 def accepted(directory: Path) -> list[str]:
-    """The names of the notes that the signers accepted. Nothing is checked. Raises ReportError."""
+    """Return the names of the notes that the signers accepted, unverified. Raises ReportError."""
     path = directory / NAME
     return _accepted(_decode(_read(path).payload)) if path.exists() else []
 
 
 def _accepted(payload: bytes) -> list[str]:
-    """The names of the notes in a payload; none if it is no statement."""
+    """Return the names of the notes in a payload; none if it is no statement."""
     try:
         return msgspec.json.decode(payload, type=_Payload).predicate.notes
     except (msgspec.MsgspecError, RecursionError):
@@ -168,7 +176,7 @@ def _signed(key: Ed25519PublicKey, payload: bytes, signatures: Mapping[str, byte
 
 
 def _covered(payload: bytes) -> bytes:
-    """The bytes that a signature is of: DSSE's pre-authentication encoding."""
+    """Return the signed bytes: DSSE's pre-authentication encoding of the payload."""
     kind = PAYLOAD_TYPE.encode()
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 

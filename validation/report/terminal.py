@@ -11,7 +11,7 @@ _BAD = ("ERROR", "FAIL", "BLOCKED", "INCONCLUSIVE", "WAIVED")
 
 
 def render(report: Report) -> str:
-    """Headline, requirements by part, and every check that did not pass, the gravest first."""
+    """Return the headline, the requirements by part, and every check that did not pass, the gravest first."""
     run = report.volatile.run
     ended = f"to {run.ended}" if run.ended else "and has no end"
     lines = [

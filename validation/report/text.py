@@ -12,25 +12,25 @@ from validation.judge.units import gpus, seconds
 from validation.judge.use.utilization import percent_text
 from validation.judge.verdict import Verdict
 
-if TYPE_CHECKING:  # the record needs an extra, the plan that is printed does not
+if TYPE_CHECKING:  # the record needs an extra, the printed plan does not
     from validation.report.record import CheckResult, Oracle, Report, RequirementResult
 
 DASH = "\N{EN DASH}"
 TOGETHER = "\N{NO-BREAK SPACE}"
 _PAPER_HOSTS: Final = 2
 _PAPER_HOST: Final = ("dgx-1", 8)
-"""The hosts of which the catalogue prints figures."""
+"""Model and GPUs of the hosts whose figures the catalogue prints."""
 MAX_INVARIANTS: Final = 3
-"""Of a scenario of which a requirement needs more, their number is shown."""
+"""If a requirement needs more invariants of a scenario, only their number is shown."""
 
 
 def inert(text: str) -> str:
-    """Return the text on one line, with every character written out that a program would obey or that is not seen."""
+    """Return the text on one line, with escapes for control characters and for invisible characters."""
     return TOGETHER.join(printable(part) for part in " ".join(text.split("\n")).split(TOGETHER))
 
 
 def seconds_or_dash(milliseconds: int | None) -> str:
-    """`12.3 s`, or a dash for None.
+    """Return seconds such as `12.3 s`, or a dash for None.
 
     Example: `seconds_or_dash(12_300)` returns `'12.3 s'`.
     """
@@ -38,7 +38,7 @@ def seconds_or_dash(milliseconds: int | None) -> str:
 
 
 def clock(milliseconds: int) -> str:
-    """Time since the start of the run as `m:ss.s`.
+    """Return the time since the start of the run as `m:ss.s`.
 
     Example: `clock(83_500)` returns `'1:23.5'`.
     """
@@ -47,7 +47,7 @@ def clock(milliseconds: int) -> str:
 
 
 def allocation(allocated_milli: dict[str, int] | None) -> str:
-    """`team-a 4, team-b 2`."""
+    """Return the allocation in words: `team-a 4, team-b 2`."""
     if not allocated_milli:
         return DASH
     return ", ".join(f"{project}{TOGETHER}{gpus(milli)}" for project, milli in allocated_milli.items())
@@ -109,7 +109,7 @@ def actual_lines(actual: Actual | None, expected: Expectation | None) -> list[st
 
 
 def reason_lines(step: "CheckResult") -> list[str]:
-    """Why a step did not pass."""
+    """Return why a step did not pass, in lines."""
     lines = [step.reason] if step.reason else []
     lines += [*step.differences, *(step.volatile.causes or ())]
     lines += [f"oracle: {line}" for line in step.oracle_differences]
@@ -118,7 +118,10 @@ def reason_lines(step: "CheckResult") -> list[str]:
 
 
 def check_lines(checks: Sequence[str]) -> list[str]:
-    """The checks by which a requirement is proven; of a scenario of which it needs many invariants, how many."""
+    """Return the checks that prove a requirement.
+
+    For a scenario with more than MAX_INVARIANTS of them, return their number.
+    """
     invariants = Counter(scenario for check in checks if (scenario := _scenario_of_invariant(check)))
     lines: dict[str, None] = {}
     for check in checks:
@@ -129,7 +132,7 @@ def check_lines(checks: Sequence[str]) -> list[str]:
 
 
 def _scenario_of_invariant(check: str) -> str:
-    """The scenario of the check if it is an invariant, else nothing.
+    """Return the scenario of the check if it is an invariant, else "".
 
     Example: `_scenario_of_invariant("muster-gang/invariant/gpu-capacity")` returns `'muster-gang'`.
     """
@@ -143,11 +146,13 @@ BESIDE_STEPS = {
     "training": "Result of the training job",
     "utilization": "Use of the GPUs",
 }
-"""Kinds of checks of a scenario beside its steps and invariants, in their order, each with the caption of its table."""
+"""The other kinds of checks of a scenario than steps and invariants, in order, with the captions of their tables."""
 
 
 def figure(entry: "RequirementResult", report: "Report") -> str:
-    """Return the printed figure of a requirement; empty if it passed on a site of another size, which is not measured.
+    """Return the printed figure of a requirement.
+
+    It is empty if the requirement passed on a site of another size, because the figure was not measured there.
 
     Example: on eight hosts no check measures `16 GPUs, 8 on every host`.
     """
@@ -181,7 +186,7 @@ def use_lines(step: "CheckResult") -> list[str]:
 
 
 def evidence_line(step: "CheckResult") -> str:
-    """How much the verdict rests on, beside the least that it needs; empty where nothing was judged."""
+    """Return the evidence of the verdict beside the required minimum; empty if nothing was judged."""
     evidence, least = step.volatile.evidence, step.least
     if not evidence.nodes and not evidence.events:
         return ""

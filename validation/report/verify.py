@@ -51,7 +51,7 @@ def verify(directory: Path, key: Path | None = None) -> Verification:
 def _verify_content(directory: Path, key: Path | None) -> Verification:
     report = record.read(directory)
     if lines := statement.problems(directory, report, key):
-        return Verification(lines)  # all else is of another report than the one that was signed
+        return Verification(lines)  # the rest belongs to another report than the signed one
     source = log.read_log(directory)
     if lines := chronology.endless(source):
         return Verification(lines)
@@ -60,7 +60,7 @@ def _verify_content(directory: Path, key: Path | None) -> Verification:
     if report.redacted:
         lines += redact.clear_words(directory)
     lines += [f"report.json: {line}" for line in [*_rejudge(report, source), *compared.problems]]
-    if not lines and compared.is_whole:  # another version may render a record in another way
+    if not lines and compared.is_whole:  # another version may render a record differently
         lines += renderings.differing(directory, report)
     return Verification(lines, compared.notes, is_compared=compared.is_whole)
 

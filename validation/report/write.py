@@ -14,7 +14,10 @@ _WRITTEN = ("report.json", *NAMES)
 
 
 def write(report: Report, directory: Path) -> Path:
-    """Write report.json, its renderings and the manifest of all into `directory`; returns it. Raises ReportError."""
+    """Write report.json, its renderings and the manifest of all files into `directory`; return `directory`.
+
+    Raises ReportError.
+    """
     try:
         directory.mkdir(parents=True, exist_ok=True)
         content = encode(report)
@@ -37,7 +40,7 @@ def withdraw(directory: Path) -> None:
 
 
 def render_into(report: Report, directory: Path) -> None:
-    """Write the renderings into a directory that may not be there yet. Raises ReportError."""
+    """Write the renderings into a directory, which is created if it does not exist. Raises ReportError."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         render(report, directory)

@@ -1,4 +1,7 @@
-"""Waits on events until an expectation holds, and then until it has held for a while. Never a fixed sleep."""
+"""Waits for events until an expectation is satisfied, and then until it has lasted for a time.
+
+It never sleeps for a fixed time.
+"""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -15,7 +18,7 @@ async def converge(
     hold_ms: int,
     clock: Callable[[], float] = time.monotonic,
 ) -> Convergence:
-    """Wait until `differences()` is empty for `hold_ms` without a break, having become so before `within_ms`.
+    """Wait until `differences()` becomes empty before `within_ms`, and then is empty for `hold_ms` without a break.
 
     `changed(ms)` returns at the next event or after `ms`.
     """

@@ -16,9 +16,9 @@ _COMMAND = (sys.executable, *ENTRY, "validate", "--target", "planner", "--json")
 
 
 def prepare_lab(arguments: Sequence[str], reporter: Reporter) -> None:
-    """Bring the programs of the lab. If this takes a download or a build, show the planner target's result meanwhile.
+    """Fetch or build the programs of the lab. If they are not in the cache, show the planner target's result meanwhile.
 
-    `arguments` choose the scenarios and parts, as in the run. Raises LabError if the programs cannot be had.
+    `arguments` choose the scenarios and parts, as in the run. Raises LabError if a program cannot be fetched or built.
     """
     if binaries.at_hand():
         return
@@ -28,7 +28,7 @@ def prepare_lab(arguments: Sequence[str], reporter: Reporter) -> None:
 
 @contextlib.contextmanager
 def _planner_result(arguments: Sequence[str], reporter: Reporter) -> Iterator[None]:
-    """Run the planner target beside the caller's work, and report its result as soon as it is there."""
+    """Run the planner target beside the caller's work, and report its result as soon as it exists."""
     with tempfile.TemporaryDirectory() as out:
         process = subprocess.Popen(
             [*_COMMAND, "--out", f"{out}/report", *arguments],
@@ -48,7 +48,7 @@ def _report(process: "subprocess.Popen[bytes]", reporter: Reporter) -> None:
     assert process.stdout is not None  # noqa: S101 - asked for by PIPE
     with process.stdout:
         output = process.stdout.read()
-    with contextlib.suppress(ValueError, KeyError):  # it was ended, or failed: the lab tells
+    with contextlib.suppress(ValueError, KeyError):  # it was killed or failed: the lab's result follows
         result = json.loads(output)
         reporter(f"first result, of the planner alone, without a control plane: {result['headline']}")
         reporter(f"first result: {result['summary']}")

@@ -13,7 +13,10 @@ from validation.targets.recorder import Recorder
 async def pull_before_the_clock(
     target: Target, recorder: Recorder, images: ImageMap, names: Sequence[str], progress: Reporter
 ) -> None:
-    """Pull the images that scenarios call so, and record how each node got each. Raises TargetError if one did not."""
+    """Pull the images with these names in scenarios on each node with GPUs, and record each pull.
+
+    Raises TargetError if a pull failed.
+    """
     state = recorder.state
     nodes = [node for node, gpus in sorted(state.nodes.items()) if gpus and node not in state.cordoned]
     at_site = {images.image(name): name for name in names}

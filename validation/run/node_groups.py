@@ -1,4 +1,4 @@
-"""The groups that a scenario puts the nodes in, and takes them out of again."""
+"""Puts the nodes into the groups of a scenario, and removes them from the groups afterwards."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
@@ -10,11 +10,11 @@ from validation.targets.recorder import Recorder
 
 LABEL_MS: Final = 60_000
 Wait = Callable[[Callable[[], list[str]], int], Awaitable[Convergence]]
-"""Waits until there are no differences, at most for the given milliseconds."""
+"""Waits until there are no differences, for at most the given milliseconds."""
 
 
 class NodeGroups:
-    """Which groups this run has put the nodes in."""
+    """The nodes that this run has put into groups."""
 
     def __init__(self, target: Target, recorder: Recorder, wait: Wait) -> None:
         self._target = target
@@ -23,8 +23,7 @@ class NodeGroups:
         self._nodes: list[str] = []
 
     async def enter(self, types: Sequence[str]) -> str:
-        """Divide the nodes with GPUs into these groups, of equal size. Return why that is not possible, or an empty
-        text.
+        """Divide the nodes with GPUs into these groups, of equal size. Return why that is not possible; empty if it is.
 
         Groups of the site itself are not changed, because its users rely on them. Raises TargetError.
         """
@@ -43,13 +42,13 @@ class NodeGroups:
         return ""
 
     async def leave(self) -> None:
-        """Take the nodes out again, if this run put them in. Raises TargetError."""
+        """Remove the nodes from their groups, if this run put them there. Raises TargetError."""
         nodes, self._nodes = self._nodes, []
         if nodes:
             await self._set(dict.fromkeys(nodes, ""))
 
     async def _set(self, types: Mapping[str, str]) -> None:
-        """Put each node into its group, and wait until the API server says so."""
+        """Put each node into its group, and wait until the API server shows it."""
         await self._target.set_node_types(types)
 
         def differences() -> list[str]:

@@ -20,9 +20,9 @@ POLL_MS: Final = 250
 
 
 async def send_requests(recorder: Recorder, name: str, result: record.CheckResult, from_event: int) -> None:
-    """Send one request after the other until one fails. Store in `result` which events these are.
+    """Send one request after the other until one fails. Store the window of their events in `result`.
 
-    All created objects are deleted in any case, the last one first, and by their uid.
+    All created objects are deleted in every case: the last one first, each with its uid as a precondition.
     """
     start, started_ms = len(recorder.events), recorder.now_ms()
     created: list[tuple[str, str]] = []
@@ -41,7 +41,7 @@ async def send_requests(recorder: Recorder, name: str, result: record.CheckResul
 
 
 async def _send(recorder: Recorder, name: str, request: Request) -> RequestAnswered:
-    """Send the request, again while its answer says that it is too early. Record the last answer."""
+    """Send the request. While the answer says that it is too early, send it again. Record the last answer."""
     due_ms = recorder.now_ms() + request.within_ms
     while True:
         answered = await recorder.answer_of(name, request.method, request.path, request.body)
@@ -58,9 +58,11 @@ async def _send(recorder: Recorder, name: str, request: Request) -> RequestAnswe
 
 
 async def create_claims(recorder: Recorder, claims: Mapping[str, Sequence[str]]) -> str:
-    """Create claims to a volume that many may write, of the default class. Return why one failed; empty if all exist.
+    """Create PVCs of the default class with access mode ReadWriteMany.
 
-    The deletion of their project's namespace deletes them.
+    Return why one was not created; empty if all were.
+
+    They are deleted with the namespace of their project.
     """
     for project, names in claims.items():
         for name in names:

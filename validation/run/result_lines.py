@@ -10,7 +10,10 @@ from validation.report import record
 
 
 class ResultLines:
-    """Writes a line for each result; invariants that hold share one line, blocked checks one per cause."""
+    """Writes a line for each result.
+
+    Invariants that passed share one line. Blocked checks share one line for each cause.
+    """
 
     def __init__(self, progress: Reporter, checks: Sequence[Check]) -> None:
         self._progress = progress
@@ -34,7 +37,7 @@ class ResultLines:
             self._progress(f"    {line}")
 
     def _sum_up(self, scenario: str, results: Mapping[str, record.CheckResult]) -> None:
-        """Write how many invariants of the scenario held, once all of them have ended."""
+        """Write how many invariants of the scenario passed, once all of them have ended."""
         ended = [r for r in results.values() if r.scenario == scenario and r.kind == "invariant"]
         if len(ended) != sum(
             bool(check.invariant) and check.scenario.id == scenario for check in self._checks

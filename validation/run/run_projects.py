@@ -1,4 +1,4 @@
-"""The projects that a scenario needs: made, changed and deleted as the scenarios of a group follow one another."""
+"""The projects that a scenario needs. They are created, changed and deleted from scenario to scenario of a group."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ class CleanupFailed(MusterError):
 
 
 class RunProjects:
-    """Which projects this run has made."""
+    """The projects that this run has created."""
 
     def __init__(self, recorder: Recorder, commands: StepCommands, wait: Wait) -> None:
         self._recorder = recorder
@@ -33,7 +33,10 @@ class RunProjects:
         self._created: dict[str, LoadedProject] = {}
 
     async def become(self, projects: Mapping[str, LoadedProject], result: record.CheckResult) -> None:
-        """Bring the projects to these: create those that are missing, change and delete others. Raises StepFailed."""
+        """Create the missing projects, change those that differ, and delete all others of the run.
+
+        Raises StepFailed.
+        """
         missing = {name: project for name, project in projects.items() if name not in self._created}
         changed = [name for name, project in projects.items() if self._created.get(name, project) != project]
         removed = [name for name in self._created if name not in projects]
@@ -41,7 +44,7 @@ class RunProjects:
             self._recorder.project_deleted(name)
             del self._created[name]
             await self._commands.run(f"muster project delete {name}", result)
-        # Quotas that are lowered first: together they must never be more than the cluster has.
+        # Lower quotas first: the sum of all quotas must never exceed the cluster.
         for name in sorted(
             changed, key=lambda name: projects[name].quota_milli - self._created[name].quota_milli
         ):
@@ -55,7 +58,7 @@ class RunProjects:
         await self._wait_for_namespaces(list(missing), removed)
 
     async def _wait_for_namespaces(self, missing: Sequence[str], removed: Sequence[str]) -> None:
-        """Wait until the projects that were missing have a namespace, and those that were removed none."""
+        """Wait until the projects in `missing` have a namespace, and those in `removed` have none."""
 
         def differences() -> list[str]:
             absent = [
@@ -92,7 +95,7 @@ class RunProjects:
         try:
             for project, workloads in alive.items():
                 self._recorder.command("delete", project, tuple(workloads))
-                # a workload that was refused does not exist, and all others are deleted with the project
+                # A refused workload does not exist, so its deletion fails. All others are deleted with the project.
                 with contextlib.suppress(StepFailed):
                     await self._commands.run(f"muster delete -p {project} {' '.join(workloads)}", scratch)
             for project in projects:

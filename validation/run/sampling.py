@@ -1,4 +1,4 @@
-"""Reads the pages of the nodes' agents each second, for as long as the use of GPUs is judged by."""
+"""Reads the pages of the nodes' agents each second, for the time in which the use of GPUs is judged."""
 
 from typing import Final
 
@@ -12,17 +12,17 @@ from validation.report import record
 from validation.targets.recorder import Recorder
 
 SAMPLE_MS: Final = 1000
-"""Agents make their pages anew once a second."""
+"""Interval of the samples: an agent updates its page once a second."""
 SILENCE_MS: Final = 30_000
-"""If no agent answers for this time, the run expects no answer any more."""
+"""If no agent has answered for this time, the run stops sampling."""
 
 
 async def sample_gpus(
     recorder: Recorder, result: record.CheckResult, from_event: int, progress: Reporter
 ) -> None:
-    """Let the recorder sample the GPUs through the warm-up and the window; keep in `result` which events these are.
+    """Sample the GPUs during the warm-up and the window; store the window of the events in `result`.
 
-    Ends before its time where no agent says anything. Raises TargetError if the cluster can no longer be watched.
+    If no agent answers, the sampling ends early. Raises TargetError if the cluster can no longer be watched.
     """
     if isinstance(result.utilization, msgspec.UnsetType):
         return

@@ -47,14 +47,14 @@ INTERRUPTED = 130
 
 
 def exit_code(report: Report) -> int:
-    """How `muster validate` ends, and pytest too: 0 only if the verdict is PASS, or that with accepted deviations."""
+    """Return the exit code of `muster validate` and of pytest: 0 only if the verdict is PASS or WAIVED."""
     if report.interrupted:
         return INTERRUPTED
     return 0 if report.verdict in ACCEPTABLE_RUNS else 1
 
 
 def run_id(target: str, started: str) -> str:
-    """A name for a run that sorts by the time at which it started."""
+    """Return a name for a run. The names of runs sort by the start of the run."""
     day, _, hour = started.removesuffix("Z").partition("T")
     return f"{day.replace('-', '')}-{hour.replace(':', '')}-{target}-{secrets.token_hex(2)}"
 
@@ -64,12 +64,12 @@ class Settings:
     """The settings that a user may choose.
 
     - `out`: the directory of the report; None: `reports/<run id>` below the working directory.
-    - `size`: the size of the site; None: that of the site file, else the printed size of the scenarios.
-    - `profile`: empty: that of the target. `parts`: none: the whole catalogue.
+    - `size`: the size of the site; None: the size in the site file, else the printed size of the scenarios.
+    - `profile`: empty: the profile of the target. `parts`: empty: the whole catalogue.
     - `site`: names the hosts. `host_tests` are the loads that may be put on them, `mounts` their mounts of the
       storage, and `golden` the host that the others must equal.
     - `image`: the image of the lab's operator; None: the operator of this installation, as a process.
-    - `open_target`, `open_recorder`, `open_hosts`: provide another target, another recorder, other hosts.
+    - `open_target`, `open_recorder`, `open_hosts`: functions that return another target, another recorder, other hosts.
     """
 
     target: str = LAB
@@ -100,8 +100,7 @@ def acceptance_of(settings: Settings) -> Acceptance:
 
 
 def chosen_size(settings: Settings) -> Size | None:
-    """Return the size for which scenarios are scaled: the chosen one, else that of the site's hosts; None: not
-    scaled.
+    """Return the size for which scenarios are scaled: the chosen size, else that of the site's hosts; None: not scaled.
 
     Raises HostError, SiteError.
     """
@@ -115,7 +114,7 @@ def chosen_size(settings: Settings) -> Size | None:
 
 
 def site_hosts(settings: Settings) -> "SiteHosts | None":
-    """The hosts of the site; None where no site was chosen. Raises HostError, SiteError."""
+    """Return the hosts of the site; None without a site. Raises HostError, SiteError."""
     if settings.open_hosts is not None:
         return settings.open_hosts()
     if settings.site is None:
@@ -162,7 +161,7 @@ class ValidationSession:
         return self._run.hosts.scope.site if self._run.hosts is not None else None
 
     def run(self, check: Check) -> CheckResult:
-        """Run a check. Earlier steps of its group that have not run yet run first."""
+        """Run a check. The earlier steps of its group run first, if they have not run yet."""
         self._open_log()
         with self._signals():
             for earlier in self.checks[: self.checks.index(check)]:
@@ -205,11 +204,11 @@ class ValidationSession:
         return self.report
 
     def _files_beside(self) -> dict[str, str]:
-        """The digests of the files of this run that are not of the report; none if the report cannot have them."""
+        """Return the digests of the files of this run beside the report; none if they cannot be read."""
         try:
             return digests(self.directory)
         except ReportError:
-            return {}  # the report cannot be written either, and says why
+            return {}  # then the report cannot be written either, and that error has the reason
 
     def _open_log(self) -> None:
         """Begin the log, unless it has begun. Remove the files of an earlier run in the directory first."""
@@ -225,7 +224,7 @@ class ValidationSession:
         await self._run.finish()
 
     def _options(self) -> Options:
-        """The options of the run. Raises WaiverError for a waiver that cannot be accepted today."""
+        """Return the options of the run. Raises WaiverError for a waiver that cannot be accepted today."""
         settings, today = self._settings, date.fromisoformat(self._started[:10])
         waivers: list[Waiver] = []
         if settings.waivers is not None:

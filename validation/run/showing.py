@@ -1,4 +1,7 @@
-"""Runs a view of the orchestrator and records its output. For a log it also records the log of the kubelet."""
+"""Runs the command of a view of the orchestrator and records its output.
+
+For a log it also records the kubelet's log.
+"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,15 +19,15 @@ from validation.targets.base import Target
 from validation.targets.recorder import Recorder
 
 POLL_MS: Final = 500
-"""A log has no event that says that it has grown."""
+"""Interval at which a log is read: no event tells that it has grown."""
 LINE_MS: Final = 60_000
 """Maximum wait for the first line of a log."""
 PAGE_MS: Final = 10_000
-"""Maximum delay of a page: it follows the figures that the operator writes into projects."""
+"""Maximum delay of a page. Its figures are those that the operator writes into projects."""
 
 
 async def open_pages(target: Target, views: Sequence[str]) -> str:
-    """Serve the pages if one of the views is of them; returns why they cannot be served, empty if they are."""
+    """Serve the pages if one of the views is a page. Return why they cannot be served; empty if they are."""
     if not any(is_page(view) for view in views):
         return ""
     try:
@@ -73,7 +76,7 @@ async def _open_page(
     *,
     progress: Reporter,
 ) -> None:
-    """Open the page until it shows the state, at most for `PAGE_MS`. Record its last content."""
+    """Open the page repeatedly until it shows the state, for at most `PAGE_MS`. Record its last content."""
     line = view_of(view).line
     due_ms = recorder.now_ms() + PAGE_MS
     progress.update(f"{result.id}: {line}")
@@ -95,7 +98,10 @@ async def _open_page(
 
 
 async def _read_log(recorder: Recorder, view: str, *, patience_ms: int = 0) -> None:
-    """Record the kubelet's log of the job that the view is about, once it has a line, or the problem."""
+    """Record the kubelet's log of the view's job as soon as it has a line, or the problem.
+
+    Wait at most `patience_ms`.
+    """
     project, workload = job_of(view)
     due_ms = recorder.now_ms() + patience_ms
     while True:

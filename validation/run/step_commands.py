@@ -1,4 +1,4 @@
-"""Runs the command lines of a step, as the people who use a cluster run them."""
+"""Runs the command lines of a step, as users of a cluster do."""
 
 from orchestrator.errors import MusterError
 from orchestrator.progress import Reporter
@@ -14,7 +14,9 @@ class StepFailed(MusterError):
 
 
 class StepCommands:
-    """Runs command lines on the target, with the site's own images, and keeps each with its output in a result."""
+    """Runs command lines on the target, with the site's names of images, and stores each with its output in a
+    result.
+    """
 
     def __init__(
         self, target: Target, recorder: Recorder, progress: Reporter, images: ImageMap = NO_MAP
@@ -34,12 +36,12 @@ class StepCommands:
             )
 
     async def run_refused(self, line: str, result: record.CheckResult) -> None:
-        """Run a command that must fail, with a word of the quota that it was for. Raises StepFailed if it does not."""
+        """Run a command that must fail, with the word "quota" in its error. Raises StepFailed if it does not."""
         command = await self._execute(line, result)
         if not command.exit_code:
             raise StepFailed(f"`{line}` was done, and should have been refused")
         words = command.stderr.strip().rpartition("\n")[2]
-        if "quota" not in words:  # it failed for another reason
+        if "quota" not in words:  # the command failed for another reason
             raise StepFailed(f"`{line}` ended with exit code {command.exit_code}: {words or 'no output'}")
 
     async def _execute(self, line: str, result: record.CheckResult) -> record.Command:

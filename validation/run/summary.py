@@ -1,4 +1,4 @@
-"""The beginning of the log of a run: the record before any check ran, with everything that is required."""
+"""The beginning of the log of a run: the record before any check has run, with all requirements."""
 
 import platform
 from importlib.metadata import PackageNotFoundError
@@ -19,7 +19,10 @@ from validation.scenario.projects import weights_of
 
 
 def opening(run: ValidationRun, selected: list[Check], started: record.Run, deviations: list[str]) -> Opened:
-    """The record before the run; `selected` are the checks that it is to run, `started` says how it was started."""
+    """Return the record before the run.
+
+    `selected` are the checks that will run; `started` has the start and the arguments of the run.
+    """
     scenarios = list({check.scenario.id: check.scenario for check in run.checks}.values())
     report = record.Report(
         verdict=Verdict.INCONCLUSIVE,

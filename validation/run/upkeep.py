@@ -19,11 +19,11 @@ CORDON_MS: Final = 60_000
 NOMINATION_MS: Final = 30_000
 """Maximum wait for an eviction by the operator and a nomination to the freed GPUs."""
 Wait = Callable[[Callable[[], list[str]], int], Awaitable[Convergence]]
-"""Waits until there are no differences, at most for the given milliseconds."""
+"""Waits until there are no differences, for at most the given milliseconds."""
 
 
 class NodeUpkeep:
-    """Which nodes this run has cordoned."""
+    """The administrator's work of this run, and the nodes that it has cordoned."""
 
     def __init__(self, target: Target, recorder: Recorder, wait: Wait) -> None:
         self._target = target
@@ -32,7 +32,9 @@ class NodeUpkeep:
         self._nodes: tuple[str, ...] = ()
 
     async def perform(self, upkeep: Upkeep, from_event: int) -> Circumstances:
-        """Do the work of the step, which began with this event. The circumstances have the problem that prevented it.
+        """Do the work of a step that began at `from_event`.
+
+        If a problem prevents it, the circumstances have the problem.
 
         Raises TargetError.
         """
@@ -47,7 +49,8 @@ class NodeUpkeep:
     async def prepare(self, step: LoadedStep) -> None:
         """Before the commands of the step, give a grace period to the pods that terminate in it. Raises TargetError.
 
-        These are the victims of a step in which the operator is killed, and the jobs that end after their time.
+        If the step kills the operator, these are all running pods. Else they are those of jobs that reach their time
+        limit.
         """
         holding = self._recorder.state.holding()
         if not step.upkeep.restart_operator:
@@ -55,16 +58,14 @@ class NodeUpkeep:
         await self._target.let_end_slowly(holding)
 
     async def leave(self) -> None:
-        """Let the nodes take pods again that this run has cordoned. Raises TargetError."""
+        """Uncordon the nodes that this run has cordoned. Raises TargetError."""
         nodes, self._nodes = self._nodes, ()
         if nodes:
             self._recorder.record(NodesOpened(self._recorder.now_ms(), nodes))
             await self._target.cordon(dict.fromkeys(nodes, False))
 
     async def _drain(self, drain: LoadedDrain) -> Circumstances:
-        """Cordon the nodes of the jobs, and evict the pods of the run's projects there. Other pods are not ours to
-        evict.
-        """
+        """Cordon the nodes of the jobs, and evict the pods of the run's projects there. Other pods are not evicted."""
         state = self._recorder.state
         jobs = ", ".join(drain.nodes_of)
         nodes = sorted({pod.node for pod in state.holding() if pod.workload in drain.nodes_of})
@@ -90,8 +91,9 @@ class NodeUpkeep:
         return Circumstances()
 
     async def _restart(self, from_event: int) -> Circumstances:
-        """Kill the operator after an eviction, while another pod waits for these GPUs. Then wait
-        for the next leader.
+        """Kill the operator after an eviction, while another pod is nominated to the freed GPUs.
+
+        Then wait for the next leader.
         """
 
         def has_nominations() -> bool:

@@ -51,12 +51,15 @@ if TYPE_CHECKING:
     from validation.targets.hosts import SiteHosts
 
 WITNESS_MS = 20_000
-"""Maximum wait for the agents. An agent asks its kubelet every 10 s, and reports changes at once."""
+"""Maximum wait for the agents. An agent asks its kubelet every 2 s, and reports changes at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to run. `patience_percent` of every `within` is waited; `waivers` accept failures on the day `today`."""
+    """The options of a run.
+
+    Every wait is `patience_percent` of its `within`. `waivers` accept failures on the day `today`.
+    """
 
     fail_fast: bool = False
     patience_percent: int = 100
@@ -96,7 +99,7 @@ class ValidationRun:
         self._blocked = ""
         self._unusable = ""
         self._page_fault = ""
-        """Why pages cannot be opened."""
+        """Why pages cannot be opened; empty if they can."""
         self._history: list[Action] = []
         self._images = hosts.images if hosts is not None else NO_MAP
         self._commands = StepCommands(target, recorder, progress, self._images)
@@ -162,7 +165,7 @@ class ValidationRun:
         self.recorder.append(log.Described(self.target.describe(), cluster))
 
     def empty(self, check: Check) -> record.CheckResult:
-        """The result of the check before it runs."""
+        """Return the result of the check before it runs."""
         result = empty_result(
             check.id, check.scenario, check.step, check.title, self.options.patience_percent
         )
@@ -246,9 +249,10 @@ class ValidationRun:
         return Circumstances()
 
     async def _hear_witnesses(self, scenario: str) -> None:
-        """Wait, once for a scenario, until kubelets have named every pod that runs, and the scheduler says the same.
+        """Wait until the kubelets have reported every running pod, and agree with the scheduler, once for each
+        scenario.
 
-        Not where none speaks.
+        On nodes without reports, there is no wait.
         """
         if scenario not in self._heard:
             self._heard.add(scenario)
@@ -268,7 +272,7 @@ class ValidationRun:
             await self._hear_job(result)
 
     async def _hear_job(self, result: record.CheckResult) -> None:
-        """Wait until every pod of the job of the check has ended and left its output; keep which events these are."""
+        """Wait until every pod of the check's job has ended and left its output; store the window of these events."""
         job = result.job
         if job is None:
             return
@@ -285,7 +289,7 @@ class ValidationRun:
         result.volatile.window = Window(self._group_from, start, end, started_ms, ended_ms)
 
     async def _enter(self, check: Check) -> None:
-        """Leave the scenarios before, and bring the target into the shape that the next group needs."""
+        """Leave the previous group of scenarios, and start the cluster that the group of the check needs."""
         if self._group is not None:
             await self._leave()
         self._group = check.group
@@ -313,7 +317,10 @@ class ValidationRun:
         self._group_from = len(self.recorder.events)
 
     async def _pull_images(self) -> None:
-        """Let the nodes have all images before a step is timed. Raises TargetError; then nothing can be run."""
+        """Let the nodes pull all images before a step is timed.
+
+        If that fails, raises TargetError, and no step can run.
+        """
         scenarios = {check.scenario.id: check.scenario for check in self.checks}
         applying = [one for one in scenarios.values() if not self.acceptance.excludes_scenario(one)]
         names = images_of(applying)
@@ -364,7 +371,7 @@ class ValidationRun:
             self.recorder.append(log.ScenarioBegan(scenario.id, self._began[scenario.id]))
 
     async def _settle(self, result: record.CheckResult, from_event: int) -> None:
-        """Wait until the step is decided, by the judge's own rule on the events so far; keep which events these are."""
+        """Wait until the judge's rule decides the step from the events so far; store the window of these events."""
         events = self.recorder.events
         start_event, started_ms = len(events), self.recorder.now_ms()
         begin = Window(from_event, start_event, start_event, started_ms, started_ms)
@@ -398,7 +405,7 @@ class ValidationRun:
         )
 
     async def _changed(self, timeout_ms: int) -> None:
-        """Return at the next event, and for the display at least every half second."""
+        """Return at the next event, but after half a second at the latest, so that the display changes."""
         await self.recorder.changed(min(timeout_ms, 500))
 
     async def _leave(self) -> None:

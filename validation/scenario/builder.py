@@ -1,4 +1,4 @@
-"""Checks one scenario of a file against those that it continues, and joins it with them."""
+"""Checks the scenario of a file against the scenarios that it continues, and joins it with them."""
 
 import hashlib
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from validation.scenario.steps import StepLoader
 
 
 def load_errata(directory: Path) -> list[Erratum]:
-    """The errata beside the scenarios of `directory`; none if there is no errata.yaml."""
+    """Return the errata of the scenarios in `directory`; none if it has no errata.yaml."""
     path = directory / "errata.yaml"
     return Document(path).convert(list[Erratum]) if path.exists() else []
 
@@ -49,7 +49,7 @@ class Builder:
         self.errata = {erratum.id: erratum for erratum in load_errata(document.path.parent)}
 
     def build(self) -> LoadedScenario:
-        """The scenario, joined with those before it. Raises ScenarioError."""
+        """Return the scenario, joined with the scenarios that it continues. Raises ScenarioError."""
         if self.scenario.layers:
             return self._layers()
         if self.scenario.api:
@@ -79,7 +79,7 @@ class Builder:
         )
 
     def _steps(self, cluster: Cluster, projects: Mapping[str, LoadedProject]) -> tuple[LoadedStep, ...]:
-        """Return the steps. `history` then has their actions too."""
+        """Return the steps, and add their actions to `history`."""
         if not self.scenario.steps:
             raise self.document.error(("steps",), "a scenario needs at least one step")
         loader = StepLoader(
@@ -104,7 +104,10 @@ class Builder:
         return tuple(steps)
 
     def _errata(self) -> tuple[Erratum, ...]:
-        """Those that the scenario or a step names, once. Raises ScenarioError if there is no such erratum."""
+        """Return the errata that the scenario or a step names, each once.
+
+        Raises ScenarioError if there is no such erratum.
+        """
         names = [
             *self.scenario.metadata.errata,
             *(erratum for step in self.scenario.steps for erratum in step.errata),
@@ -115,7 +118,7 @@ class Builder:
         return tuple(self.errata[name] for name in dict.fromkeys(names))
 
     def _layers(self) -> LoadedScenario:
-        """Checks of the hosts, which need no cluster."""
+        """Return the scenario of checks of the hosts, which need no cluster."""
         scenario = self.scenario
         if self._has_more() or scenario.cluster or scenario.api:
             raise self.document.error(("layers",), "a scenario with `layers` has nothing else")
@@ -124,7 +127,7 @@ class Builder:
         return self._bare(NO_CLUSTER)
 
     def _api(self) -> LoadedScenario:
-        """Requests to the API server, which need no project."""
+        """Return the scenario of requests to the API server, which need no project."""
         names = self.scenario.api
         if self._has_more() or self.scenario.cluster is None:
             raise self.document.error(("api",), "a scenario with `api` has a `cluster`, and nothing else")
@@ -135,7 +138,7 @@ class Builder:
         return self._bare(self.scenario.cluster)
 
     def _has_more(self) -> bool:
-        """Whether there is anything that happens in a project."""
+        """Return whether the scenario has a field that needs a project."""
         scenario = self.scenario
         parts = (scenario.steps, scenario.continues, scenario.projects, scenario.training, scenario.views)
         others = (scenario.node_types, scenario.claims)
@@ -146,7 +149,7 @@ class Builder:
         return LoadedScenario(self.scenario, self.document.path, sha256, cluster, {}, (), ())
 
     def _check_views(self) -> None:
-        """Refuse lists that there are not, and one that is there twice."""
+        """Raise ScenarioError if a view is unknown, is named twice, or names a job that does not exist."""
         views = self.scenario.views
         for index, name in enumerate(views):
             if not is_view(name) or name in views[:index]:
@@ -160,12 +163,12 @@ class Builder:
                 self._check_alive(*job, "views", index)
 
     def _check_alive(self, project: str, workload: str, *place: str | int) -> None:
-        """Refuse a job that is not there when the last step has ended."""
+        """Raise ScenarioError if the job does not exist after the last step."""
         if (project, workload) not in {(demand.project, demand.name) for demand in demands(self.history)}:
             raise self.document.error(place, f"no step leaves a job `{workload}` in `{project}`")
 
     def _training(self) -> LoadedTraining | None:
-        """The job whose result is judged; it runs when the last step has ended."""
+        """Return the job whose result is judged, None if there is none. The job must exist after the last step."""
         training = self.scenario.training
         if training is None:
             return None
@@ -178,7 +181,7 @@ class Builder:
         )
 
     def _utilization(self, cluster: Cluster) -> LoadedUtilization | None:
-        """How much the GPUs must be used, from when the last step has ended."""
+        """Return the required use of the GPUs after the last step, None if there is none."""
         utilization = self.scenario.utilization
         if utilization is None:
             return None

@@ -1,6 +1,6 @@
-"""Parses the command lines of a scenario: the workloads that they submit or delete, and the resulting demands.
+"""Parses the command lines of a scenario into the workloads that they submit or delete, and the resulting demands.
 
-The oracle needs these demands, and must not take them from the system that it judges.
+The oracle needs these demands, and must not take them from the judged system.
 """
 
 import shlex
@@ -107,7 +107,7 @@ def parse(line: str) -> Action:
 
 
 def demands(history: list[Action]) -> list[oracle.Demand]:
-    """The workloads that exist after `history`, in order of submission."""
+    """Return the workloads that exist after `history`, in order of submission."""
     alive: dict[tuple[str, str], oracle.Demand] = {}
     for action in history:
         if isinstance(action, Submit):
@@ -153,7 +153,7 @@ def _whole(options: dict[str, str], option: str, default: int) -> int:
 
 
 def _split(words: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Positional words and options; a value may begin with a dash, as in `--args "--x=1"`."""
+    """Return the positional words and the options. A value may begin with a dash, as in `--args "--x=1"`."""
     names: list[str] = []
     options: dict[str, str] = {}
     rest = iter(words)

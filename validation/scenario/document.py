@@ -13,14 +13,14 @@ class Document(document.Document):
     error_type = ScenarioError
 
     def duration_ms(self, place: tuple[str | int, ...], text: str) -> int:
-        """Milliseconds of the duration that stands at `place`. Raises ScenarioError."""
+        """Return the milliseconds of the duration `text`. Raises ScenarioError that names `place`."""
         try:
             return duration_ms(text)
         except ValueError as error:
             raise self.error(place, str(error)) from error
 
     def milli(self, place: tuple[str | int, ...], gpus: Decimal) -> int:
-        """Thousandths of the number of GPUs that stands at `place`. Raises ScenarioError."""
+        """Return the thousandths of a number of GPUs. Raises ScenarioError that names `place`."""
         try:
             return milli(gpus)
         except ValueError as error:

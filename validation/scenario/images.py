@@ -1,4 +1,4 @@
-"""The images that scenarios name, and where a site has them."""
+"""The images that scenarios name, and their names at a site."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ class ImageMap:
         return self.names.get(whole_name(name), name)
 
     def line(self, line: str) -> str:
-        """The command line as it is run at the site."""
+        """Return the command line with the site's name of its image."""
         action = parse(line) if line.startswith("muster submit ") else None
         name = action.image if isinstance(action, Submit) else ""
         if self.image(name) == name:
@@ -36,7 +36,7 @@ NO_MAP = ImageMap()
 
 
 def whole_name(name: str) -> str:
-    """The name of an image with the registry and the tag that are meant where it has none.
+    """Return the name of an image with the default registry and tag, if it has none.
 
     Example: `whole_name("busybox")` returns `'docker.io/library/busybox:latest'`.
     """
@@ -52,7 +52,7 @@ def whole_name(name: str) -> str:
 
 
 def images_of(scenarios: Iterable[LoadedScenario]) -> list[str]:
-    """The images that the scenarios name, in order, each once."""
+    """Return the images that the scenarios name, in order, each once."""
     actions = (
         command.action for scenario in scenarios for step in scenario.steps for command in step.commands
     )

@@ -1,4 +1,4 @@
-"""Scenarios as they run and are judged: parsed, checked, and joined with those that they continue."""
+"""Scenarios ready to run and to be judged: parsed, checked, and joined with the scenarios that they continue."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +35,7 @@ class LoadedStep:
     source: str
     errata: tuple[str, ...]
     excused: tuple[str, ...]
-    """The fields in which an erratum of the step excuses a contradiction to the oracle."""
+    """The fields that may contradict the oracle, because an erratum of the step excuses it."""
     commands: tuple[StepCommand, ...]
     expectation: Expectation
     demands: tuple[oracle.Demand, ...]
@@ -45,7 +45,7 @@ class LoadedStep:
     division: oracle.Division
     """The result of the oracle for the state after this step."""
     least: Evidence
-    """The least to judge by: all nodes and GPUs of the cluster, and every pod that was submitted."""
+    """Minimum evidence for a verdict: all nodes and GPUs of the cluster, and every submitted pod."""
     within_ms: int
     hold_ms: int
     refused: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class LoadedStep:
 
 @dataclass(frozen=True, slots=True)
 class LoadedTraining:
-    """A job whose result is judged, and by when it must be there."""
+    """A job whose result is judged. The result must exist `within_ms` after the last step."""
 
     job: TrainingJob
     source: str
@@ -65,7 +65,7 @@ class LoadedTraining:
 
 @dataclass(frozen=True, slots=True)
 class LoadedUtilization:
-    """How much the GPUs must be used. `least`: also a sample of each GPU for every ten seconds of the window."""
+    """The required use of the GPUs. `least` includes one sample of each GPU for every ten seconds of the window."""
 
     standard: Standard
     source: str
@@ -74,7 +74,9 @@ class LoadedUtilization:
 
 @dataclass(frozen=True, slots=True)
 class LoadedScenario:
-    """A scenario of a file, parsed and checked, with the cluster and quotas of those that it continues."""
+    """A scenario of a file, parsed and checked, with the cluster and the projects of the scenarios that it
+    continues.
+    """
 
     scenario: Scenario
     path: Path
@@ -86,28 +88,28 @@ class LoadedScenario:
     training: LoadedTraining | None = None
     utilization: LoadedUtilization | None = None
     node_types: tuple[str, ...] = ()
-    """The groups that the nodes are in while it runs."""
+    """The groups of the nodes while the scenario runs."""
     size: str = ""
-    """For which size it was scaled, `8x8`; empty: it is as printed."""
+    """The size for which the scenario was scaled, such as `8x8`; empty if it was not scaled."""
 
     @property
     def id(self) -> str:
-        """Its name, unique among the loaded."""
+        """The id of the scenario, unique among the loaded scenarios."""
         return self.scenario.metadata.id
 
     @property
     def quotas_milli(self) -> dict[str, int]:
-        """By project, its quota in thousandths of a GPU."""
+        """The quota of each project in thousandths of a GPU."""
         return {name: project.quota_milli for name, project in self.projects.items()}
 
     @property
     def shipped(self) -> bool:
-        """Whether its file came with muster."""
+        """Whether the file of the scenario ships with muster."""
         return self.path.resolve().is_relative_to(SHIPPED)
 
     @property
     def least(self) -> Evidence:
-        """The least by which an invariant over it can be judged."""
+        """Minimum evidence for a verdict on an invariant over the scenario."""
         if self.scenario.layers:
             return NO_EVIDENCE
         if self.scenario.api:

@@ -1,4 +1,4 @@
-"""Finds scenario files and loads them, each after the one that it continues. Errors name file and line."""
+"""Finds scenario files and loads them, each after the scenario that it continues. Errors name file and line."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +20,10 @@ SUITES = tuple(SHIPPED / name for name in ("hosts", "cluster", "tr4858", "muster
 
 
 def find(paths: list[Path] | None = None) -> list[Path]:
-    """All scenario files below `paths` (default: those that ship with muster), those of one path sorted."""
+    """Return all scenario files below `paths` (default: those that ship with muster).
+
+    The files of one path are sorted.
+    """
     paths = paths or list(SUITES)
     files: dict[Path, None] = {}
     for path in paths:
@@ -36,7 +39,7 @@ def find(paths: list[Path] | None = None) -> list[Path]:
 
 
 def load(paths: list[Path], size: Size | None = None) -> list[LoadedScenario]:
-    """The scenarios of `paths`, each after the one that it continues; for a site of `size` GPUs, None: as printed.
+    """Return the scenarios of `paths`, each after the scenario that it continues, scaled to `size` (None: not scaled).
 
     Raises ScenarioError.
     """
@@ -70,7 +73,7 @@ def select(scenarios: list[LoadedScenario], patterns: Sequence[str]) -> list[Loa
 
 
 def with_predecessors(scenarios: list[LoadedScenario], names: set[str]) -> list[LoadedScenario]:
-    """The named scenarios and all that they continue, in the order of `scenarios`."""
+    """Return the named scenarios and all scenarios that they continue, in the order of `scenarios`."""
     by_id = {scenario.id: scenario for scenario in scenarios}
     selected: set[str] = set()
     for name in names:
@@ -81,7 +84,7 @@ def with_predecessors(scenarios: list[LoadedScenario], names: set[str]) -> list[
 
 
 def chains(scenarios: list[LoadedScenario]) -> list[list[LoadedScenario]]:
-    """Return the scenarios in groups. Each scenario of a group continues the one before; groups share no state."""
+    """Return the scenarios in groups. Each scenario of a group continues the previous one; groups share no state."""
     groups: dict[str, list[LoadedScenario]] = {}
     for scenario in scenarios:
         before = scenario.scenario.continues
@@ -122,9 +125,7 @@ def _resolve(
 def _scaled(
     name: str, documents: dict[str, tuple[Document, Scenario]], size: Size | None
 ) -> tuple[Scenario, bool]:
-    """Return the scenario for a site of this size, and whether it differs from the printed one.
-    Raises ScenarioError.
-    """
+    """Return the scenario for a site of this size, and whether it was scaled. Raises ScenarioError."""
     document, scenario = documents[name]
     first = scenario
     earlier: list[Scenario] = []
@@ -144,7 +145,9 @@ def _scaled(
 def _history(
     last: LoadedScenario | None, loaded: dict[str, LoadedScenario]
 ) -> tuple[list[Action], frozenset[str]]:
-    """Return the actions up to the end of this scenario, and the jobs that had ended by then."""
+    """Return the actions up to the end of the scenario `last`, and the jobs that have reached their time limit by
+    then.
+    """
     actions: list[Action] = []
     ended: set[str] = set()
     while last is not None:

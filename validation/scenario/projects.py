@@ -1,4 +1,4 @@
-"""The projects of a scenario, parsed and checked, and the options by which the command line makes them."""
+"""The projects of a scenario, parsed and checked, and the options with which the command line creates them."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,7 @@ from validation.scenario.schema import Project, duration_ms, milli
 
 @dataclass(frozen=True, slots=True)
 class LoadedProject:
-    """The quota of a project in thousandths of a GPU, its weight in the same (None: the quota), and the limits of its
-    jobs.
+    """The quota and the weight of a project in thousandths of a GPU (no weight: the quota), and the limits of its jobs.
 
     0 or an empty tuple means no limit.
     """
@@ -55,9 +54,9 @@ def load_projects(
     before: Mapping[str, LoadedProject],
     jobs: Mapping[str, str],
 ) -> dict[str, LoadedProject]:
-    """Return the projects while a scenario runs: those of `before` after the changes in `printed`.
+    """Return the projects while a scenario runs: the projects of `before` after the changes in `printed`.
 
-    `printed` creates, changes and deletes projects. `jobs` has for each project with jobs the name of one. Raises
+    `printed` creates, changes and deletes projects. `jobs` has the name of one job of each project with jobs. Raises
     ScenarioError.
     """
     projects = dict(before)
@@ -89,7 +88,7 @@ def load_projects(
 
 
 def _load(project: Project, node_types: Sequence[str]) -> LoadedProject:
-    """The project. Raises ValueError."""
+    """Return the parsed project. Raises ValueError."""
     limit = project.interactive_time_limit
     limit_ms = duration_ms(limit) if limit else 0
     if limit and (not limit_ms or limit_ms % 1000):
@@ -109,7 +108,7 @@ def _load(project: Project, node_types: Sequence[str]) -> LoadedProject:
 
 
 def weights_of(projects: Mapping[str, LoadedProject]) -> dict[str, int]:
-    """The weights of the projects that have one of their own."""
+    """Return the weights of the projects whose weight is not their quota."""
     return {
         name: project.weight_milli for name, project in projects.items() if project.weight_milli is not None
     }

@@ -1,7 +1,7 @@
 """Scales a printed scenario to a site of another size: each quota stays the same fraction of the site's GPUs.
 
-All quotas, requests and expected amounts are multiplied by one exact ratio. Example: the paper has a pod on 16 GPUs.
-On 64 GPUs the job has four such pods, and on 8 GPUs one of half the size.
+All quotas, requests and expected amounts are multiplied by one exact ratio. Example: in the paper, a job has one pod on
+a site of 16 GPUs. On 64 GPUs the job has four such pods, and on 8 GPUs one pod of half the size.
 
 Each job stays one job with more pods. Interactive jobs have one pod, so they are submitted several times if a pod
 cannot have the scaled amount. An amount that is no whole thousandth of a GPU is refused.
@@ -40,12 +40,12 @@ class Size:
 
     @property
     def gpus(self) -> int:
-        """All GPUs."""
+        """The number of all GPUs."""
         return self.nodes * self.gpus_per_node
 
 
 def parse_size(text: str) -> Size:
-    """The size that is written `8x8`: nodes, then GPUs of each. Raises ValueError.
+    """Return the size that is written as `8x8`: nodes, then GPUs of each node. Raises ValueError.
 
     Example: `str(parse_size("8x16"))` returns `'8x16'`.
     """
@@ -56,12 +56,14 @@ def parse_size(text: str) -> Size:
 
 
 def size_of(cluster: Cluster) -> Size:
-    """The size that a scenario is printed for."""
+    """Return the size for which a scenario is printed."""
     return Size(cluster.nodes, cluster.gpus_per_node)
 
 
 def scale(scenario: Scenario, earlier: Sequence[Scenario], printed: Size, size: Size) -> Scenario:
-    """Return the scenario for a site of this size. `earlier` are those that it continues, as printed and in order.
+    """Return the scenario for a site of this size.
+
+    `earlier` are the scenarios that it continues, unscaled and in order.
 
     Raises ValueError with the part that cannot be scaled.
     """
@@ -89,7 +91,10 @@ def scale(scenario: Scenario, earlier: Sequence[Scenario], printed: Size, size: 
 
 
 def with_titles(scenario: Scenario, ratio: Fraction) -> Scenario:
-    """Return the scenario with the amounts of GPUs in its titles: of `{16} GPUs` `16 GPUs`, times the ratio."""
+    """Return the scenario with scaled amounts of GPUs in its titles.
+
+    With the ratio 2, `{16} GPUs` becomes `32 GPUs`.
+    """
 
     def amount(match: re.Match[str]) -> str:
         return f"{_decimal(Fraction(match[1]) * ratio):f}"
@@ -105,10 +110,10 @@ class _Scaling:
         self._ratio = ratio
         self._gpus_per_node = gpus_per_node
         self._names: dict[str, list[str]] = {}
-        """By the name of a workload, the workloads that replace it."""
+        """The names of the workloads that replace a workload, by its name."""
 
     def gpus(self, gpus: Decimal, subject: str) -> Decimal:
-        """Return the amount on the site. Raises ValueError."""
+        """Return the scaled amount of GPUs. Raises ValueError."""
         scaled = Fraction(gpus) * self._ratio
         if (scaled * 1000).denominator != 1:
             raise ValueError(f"{subject} would be {scaled} GPUs, which are no thousandths")
@@ -125,7 +130,7 @@ class _Scaling:
             group_lines = list(group)
             if parts is None or self._ratio <= 1:
                 lines += [scaled for line in group_lines for scaled in self._lines(line)]
-            else:  # jobs that share a GPU do so as printed, and one beside them has the rest
+            else:  # jobs that share a GPU are not scaled; one more job has the rest
                 lines += [*group_lines, *self._rest(group_lines)]
         refused = [self._refused(line) for line in step.refused]
         return msgspec.structs.replace(
@@ -138,7 +143,7 @@ class _Scaling:
         )
 
     def _drain(self, drain: Drain) -> Drain:
-        """Return the drain of the same fraction of the site, by the jobs that replace the printed ones."""
+        """Return the drain of the same fraction of the site. Its jobs are those that replace the printed jobs."""
         return Drain(self._all(drain.nodes_of), self.gpus(drain.gpus, "the drained amount"))
 
     def _refused(self, line: str) -> str:
@@ -155,7 +160,10 @@ class _Scaling:
         return action.project, action.interactive
 
     def _rest(self, lines: Sequence[str]) -> list[str]:
-        """Return a job like the first of these, with the additional GPUs that all of them together have on the site."""
+        """Return the lines that submit a job like the first one.
+
+        It has the GPUs that all these jobs together have more on the site than in the printed scenario.
+        """
         actions = [action for action in map(parse, lines) if isinstance(action, Submit)]
         gpus = Fraction(sum(action.gpu_milli for action in actions), 1000) * (self._ratio - 1)
         pods, request = self._fewest(1, gpus, actions[0].name)
@@ -182,7 +190,7 @@ class _Scaling:
 
     @staticmethod
     def _submits(words: list[str], name: str, action: Submit, pods_of: tuple[int, Fraction]) -> list[str]:
-        """Return the lines that submit these pods under the name, as several workloads if needed."""
+        """Return the lines that submit these pods under the name; interactive pods become one workload each."""
         pods, request = pods_of
         words = [_DEVICES.sub(f"--num_devices={max(1, int(request))}", word) for word in words]
         words[words.index("-g") + 1] = f"{_decimal(request):f}"
@@ -203,7 +211,7 @@ class _Scaling:
         return [shlex.join(words)]
 
     def _fewest(self, copies: int, each: Fraction, name: str) -> tuple[int, Fraction]:
-        """Return the least number of pods with a possible request that fit a node, and their request."""
+        """Return the lowest number of pods whose request is possible and fits a node, and this request."""
         for parts in range(1, _MAX_PARTS + 1):
             request = each / parts
             possible = request.denominator == 1 or (request < 1 and (request * 1000).denominator == 1)
@@ -226,7 +234,7 @@ class _Scaling:
             pending=self._all(expect.pending),
             evicted=self._all(expect.evicted),
             ended=self._all(expect.ended),
-            # on a smaller site other jobs have parts, too: that they share is seen by how many GPUs are in use
+            # On a smaller site other jobs have fractions, too. The number of GPUs in use shows that they share.
             same_gpu=[] if self._ratio < 1 else expect.same_gpu,
             gpus_in_use=math.ceil(held) if shares else None,
         )
@@ -236,5 +244,5 @@ class _Scaling:
 
 
 def _decimal(gpus: Fraction) -> Decimal:
-    """The same number with at most three places."""
+    """Return the number as a decimal with at most three places."""
     return (Decimal(int(gpus * 1000)) / 1000).normalize()

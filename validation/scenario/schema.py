@@ -31,7 +31,7 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
 
 
 class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A project with its guaranteed quota in GPUs, to create or, if an earlier scenario created it, to change.
+    """A project with its guaranteed quota in GPUs. It is created or, if an earlier scenario created it, changed.
 
     A quota of None deletes the project, which must have no jobs by then. The other fields are given at the creation:
 
@@ -68,8 +68,9 @@ class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The expectation of a step on a site of another size, if the printed one cannot be scaled. `run` replaces its
-    commands; `[]` leaves them out.
+    """The expectation of a step on a site of another size, if the printed expectation cannot be scaled.
+
+    `run` replaces the step's commands; `[]` leaves them out.
     """
 
     expect: Expect
@@ -77,7 +78,9 @@ class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Drain(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The nodes of these jobs, with this number of GPUs, are cordoned, and all pods of projects there are evicted."""
+    """A drain: the nodes of these jobs, with this number of GPUs, are cordoned, and all pods of projects on them are
+    evicted.
+    """
 
     nodes_of: list[str]
     gpus: Decimal
@@ -89,7 +92,7 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="came
     An amount of GPUs in the `title` is written `{16}`: it is scaled to the size of the site.
 
     - `refused`: commands about projects that must fail, and change nothing.
-    - `drain`: drains nodes. With `uncordon` they take pods again.
+    - `drain`: drains nodes. `uncordon`: all drained nodes take pods again.
     - `restartOperator`: kills the operator after a pod was evicted for the commands, and before its GPUs are taken.
     - `within`: maximum time to the expected state. `hold` is the time that it must then last.
     """
@@ -110,7 +113,8 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="came
 
 
 class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A job of the scenario whose result is judged (`validation.workloads.resnet50`), within a time of its last step.
+    """A job of the scenario whose result is judged (`validation.workloads.resnet50`), at most `within` after the last
+    step.
 
     It must have trained on this number of `devices` of a kind. `mounts` is the number of mounts over which its data
     must have come, 0 for any.
@@ -128,7 +132,7 @@ class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Utilization(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The required utilization of all GPUs while the jobs of the last step hold them.
 
-    It is measured in a window, which begins when the jobs have had `warmUp`.
+    It is measured in a window, which begins `warmUp` after the last step.
     """
 
     source: str
@@ -167,7 +171,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
 class Erratum(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A passage of the reference document that is wrong or contradicts itself, and the asserted value instead.
 
-    `excuses` are the fields in which a step that names it may differ from the oracle.
+    `excuses` are the fields in which a step that names the erratum may differ from the oracle.
     """
 
     id: str
@@ -180,7 +184,7 @@ class Erratum(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds of `500ms`, `30s` or `2m`. Raises ValueError.
+    """Return the milliseconds of `500ms`, `30s` or `2m`. Raises ValueError.
 
     Example: `duration_ms("30s")` returns `30000`.
     """
@@ -191,7 +195,7 @@ def duration_ms(text: str) -> int:
 
 
 def milli(gpus: Decimal) -> int:
-    """Thousandths of a GPU. Raises ValueError for more than three places or less than zero."""
+    """Return the thousandths of a GPU. Raises ValueError for more than three places or less than zero."""
     scaled = gpus * 1000
     if scaled != int(scaled) or scaled < 0:
         raise ValueError(f"`{gpus}` is not a number of GPUs with at most three places")

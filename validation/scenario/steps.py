@@ -18,8 +18,8 @@ from validation.scenario.upkeep import Upkeep, load_upkeep
 class StepLoader:
     """Loads the steps of one scenario in their order.
 
-    `history` are the actions up to the step that was loaded last. `ended` are the jobs that reached their time limit
-    by then.
+    `history` has the actions up to the last loaded step. `ended` has the jobs that have reached their time limit by
+    then.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class StepLoader:
         self.history = history
         self.ended = ended
         self.drained_milli = 0
-        """The GPUs of nodes that take no pods."""
+        """The GPUs of cordoned nodes, in thousandths."""
 
     def load(self, step: Step, place: tuple[str | int, ...]) -> LoadedStep:
-        """The step that stands at `place`. Raises ScenarioError."""
+        """Return the loaded step. Raises ScenarioError that names `place`."""
         quotas = {name: project.quota_milli for name, project in self.projects.items()}
         commands = tuple(
             StepCommand(line, self._action(line, (*place, "run", number), quotas))
@@ -78,7 +78,9 @@ class StepLoader:
         )
 
     def _upkeep(self, step: Step, place: tuple[str | int, ...], all_milli: int) -> Upkeep:
-        """Return the work of an administrator in the step, and count the GPUs of nodes that stay cordoned after it."""
+        """Return the work of an administrator in the step, and update `drained_milli` for the nodes that remain
+        cordoned.
+        """
         try:
             upkeep = load_upkeep(step, self._alive_names(), is_drained=bool(self.drained_milli))
         except ValueError as error:
@@ -94,15 +96,16 @@ class StepLoader:
         return upkeep
 
     def _excused(self, step: Step) -> tuple[str, ...]:
-        """The fields in which an erratum of the step excuses a contradiction."""
+        """Return the fields in which an erratum of the step excuses a contradiction."""
         named = [self.errata[name] for name in step.errata if name in self.errata]
         return tuple(dict.fromkeys(field for erratum in named for field in erratum.excuses))
 
     def _refused(
         self, step: Step, place: tuple[str | int, ...], quotas: Mapping[str, int]
     ) -> tuple[str, ...]:
-        """Return the lines, which must change quotas. Forbidden actions on jobs are detected by
-        their effect instead.
+        """Return the commands that must be refused.
+
+        They must change quotas: the checks detect other forbidden actions by their effect.
         """
         for number, line in enumerate(step.refused):
             words = line.split()

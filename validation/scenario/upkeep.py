@@ -1,4 +1,4 @@
-"""The work of an administrator in a step, parsed and checked: nodes are drained and opened, the operator is killed."""
+"""The work of an administrator in a step, parsed and checked: a drain of nodes, its end, or the end of the operator."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from validation.scenario.schema import Step, milli
 
 @dataclass(frozen=True, slots=True)
 class LoadedDrain:
-    """The drain of the nodes of these jobs. `gpu_milli` is the sum of their GPUs, in thousandths."""
+    """The drain of the nodes of these jobs. `gpu_milli` is the sum of the GPUs of these nodes, in thousandths."""
 
     nodes_of: tuple[str, ...]
     gpu_milli: int
@@ -16,7 +16,7 @@ class LoadedDrain:
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """The work of an administrator after the commands of a step, at most one of these."""
+    """The work of an administrator after the commands of a step. At most one field is set."""
 
     drain: LoadedDrain | None = None
     uncordon: bool = False
@@ -24,7 +24,7 @@ class Upkeep:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Return the work in words, for the plan to sign."""
+        """Return the work in words, for the plan that people sign."""
         if self.drain is not None:
             jobs, gpus = ", ".join(self.drain.nodes_of), self.drain.gpu_milli // 1000
             return (
@@ -43,7 +43,7 @@ NO_UPKEEP = Upkeep()
 def load_upkeep(step: Step, jobs: Collection[str], *, is_drained: bool) -> Upkeep:
     """Return the work of an administrator in the step.
 
-    `jobs` exist at that time, and `is_drained` says whether nodes are cordoned before it. Raises ValueError.
+    `jobs` are the jobs that exist at that time. `is_drained`: nodes are cordoned before the step. Raises ValueError.
     """
     drain = step.drain
     if (drain is not None) + step.uncordon + step.restart_operator > 1:

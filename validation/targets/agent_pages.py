@@ -1,7 +1,7 @@
 """The metrics page of a node's agent: the utilization of each GPU, and the pods that hold it.
 
-The kubelet reports the holders, not the scheduler. A page that is not newer than the one before it makes no event, so
-an agent that hangs leaves a gap.
+The kubelet reports the holders, not the scheduler. A page that is not newer than the previous page makes no event, so
+an agent that hangs causes a gap.
 """
 
 import re
@@ -62,7 +62,7 @@ class AgentPages:
         return SamplesSeen(t_ms, self.node, tuple(gpus))
 
     def problem(self, why: str, t_ms: int) -> SamplesSeen | None:
-        """Return the event that nothing is known of the node; None if the last event already says it."""
+        """Return the event that the node has no values; None if the last event already says so."""
         if why == self._problem:
             return None
         self._problem = why

@@ -17,35 +17,36 @@ class Target(Protocol):
 
     kind: str
     pulls_images: bool
-    """Whether its nodes have to pull the images of scenarios: not where no container runs."""
+    """Whether its nodes have to pull the images of scenarios; False if no containers run."""
     disposable: bool
-    """Nothing on it needs to be cleaned up at the end, because it ends with the run."""
+    """Whether nothing needs to be cleaned up at the end, because the target ends with the run."""
 
     async def start(self, cluster: Cluster) -> bool:
         """Provide a cluster as `cluster` describes it, with the orchestrator running.
 
-        True if it is another one than before, so that watches must be started again. Raises TargetError.
+        Return True if it is another cluster than before, so that watches must be started again. Raises TargetError.
         """
 
     async def set_node_types(self, types: Mapping[str, str]) -> None:
-        """Put each of these nodes into its group, by its label; into none where it is empty. Raises TargetError."""
+        """Put each of these nodes into its group, by a label; "" removes a node from its group. Raises TargetError."""
 
     async def pull(self, nodes: Sequence[str], images: Sequence[str]) -> list[Pull]:
-        """Have these nodes pull these images; how each got each, or why not. Raises TargetError."""
+        """Let these nodes pull these images; return how each node got each image, or why not. Raises TargetError."""
 
     async def cordon(self, nodes: Mapping[str, bool]) -> None:
-        """Let each of these nodes take no new pods, or take them again. Raises TargetError."""
+        """Cordon (True) or uncordon (False) each of these nodes. Raises TargetError."""
 
     async def drain(self, pods: Sequence[PodSeen]) -> None:
-        """Evict the pods as a drain of their node does. A pod that was deleted already is no error. Raises
-        TargetError.
+        """Evict the pods as a drain of their node does.
+
+        A pod that is already deleted is no error. Raises TargetError.
         """
 
     async def let_end_slowly(self, pods: Sequence[PodSeen]) -> None:
         """Let simulated pods take some time to end, because no container runs in them. Raises TargetError."""
 
     async def kill_operator(self) -> str:
-        """Kill the operator that leads; why that cannot be done, empty if it was. Raises TargetError."""
+        """Kill the leading operator; return why that is not possible, empty if it was killed. Raises TargetError."""
 
     async def operator_leads_again(self) -> None:
         """Wait until another operator than the killed one leads. Raises TargetError."""
@@ -57,7 +58,7 @@ class Target(Protocol):
         """Serve the pages for browsers from now on, as an administrator does. Raises TargetError."""
 
     async def show_page(self, view: str) -> PageShown:
-        """Return the content of this view's page as a viewer sees it on opening it. Raises TargetError."""
+        """Return the content of this view's page, as a viewer sees it after opening the page. Raises TargetError."""
 
     def recording(self, recorder: Recorder) -> contextlib.AbstractAsyncContextManager[None]:
         """Let the recorder watch the cluster. Raises TargetError if it cannot be watched."""
@@ -71,10 +72,10 @@ class Target(Protocol):
         """Return how long each part of the target took to become ready."""
 
     async def kubernetes(self) -> str:
-        """The version of the API server, or `unknown`."""
+        """Return the version of the API server, or `unknown`."""
 
     async def problem(self) -> str:
         """Return the present problem of the cluster, in one line; empty if none is known."""
 
     async def stop(self) -> None:
-        """Release everything that `start` acquired; does nothing before `start`."""
+        """Release everything that `start` acquired. Before `start`, do nothing."""

@@ -79,7 +79,7 @@ class ClusterTarget:
         return opened
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
-        """Run the line with the kubeconfig that was chosen, else the one that KUBECONFIG names, else the user's own."""
+        """Run the line with the chosen kubeconfig, else with that of KUBECONFIG, else with the user's own."""
         return await run_command(line, self._kubeconfig, started_ms=started_ms)
 
     async def set_node_types(self, types: Mapping[str, str]) -> None:
@@ -104,7 +104,7 @@ class ClusterTarget:
         return await pull_images(self.transport, nodes, images)
 
     async def cordon(self, nodes: Mapping[str, bool]) -> None:
-        """Let each of these nodes take no new pods, or take them again. Raises TargetError."""
+        """Cordon (True) or uncordon (False) each of these nodes. Raises TargetError."""
         await cordon_nodes(self._transport, nodes)
 
     async def drain(self, pods: Sequence[PodSeen]) -> None:
@@ -112,10 +112,13 @@ class ClusterTarget:
         await evict_pods(self._transport, pods)
 
     async def let_end_slowly(self, pods: Sequence[PodSeen]) -> None:
-        """Containers of a cluster have their grace period."""
+        """Do nothing: the containers of a real cluster have a grace period."""
 
     async def kill_operator(self) -> str:
-        """Delete the operator's pod that leads; why that cannot be, if it is no pod. Raises TargetError."""
+        """Delete the pod of the leading operator.
+
+        If the leader is no pod, return why it cannot be killed. Raises TargetError.
+        """
         self._killed = await leader(self._transport)
         return await kill_leading_pod(self._transport, self._killed)
 
@@ -135,25 +138,25 @@ class ClusterTarget:
 
     @property
     def transport(self) -> Transport:
-        """With the access of the kubeconfig."""
+        """The connection with the access of the kubeconfig."""
         if self._transport is None:
             raise TargetError("the cluster is not connected")
         return self._transport
 
     def describe(self) -> dict[str, str]:
-        """The cluster in the report. Its address is not part of it."""
+        """Return the description of the cluster for the report, without its address."""
         return {"kind": self.kind, **({"programs": " | ".join(self._programs)} if self._programs else {})}
 
     def timings(self) -> dict[str, str]:
-        """No wait is worth reporting."""
+        """Return nothing: no wait of this target is of interest."""
         return {}
 
     async def kubernetes(self) -> str:
-        """The cluster's version."""
+        """Return the version of the API server, or `unknown`."""
         return await server_version(self._transport)
 
     async def problem(self) -> str:
-        """Nothing is known about processes of a cluster that is not ours."""
+        """Return "": muster does not know the processes of an existing cluster."""
         return ""
 
     async def stop(self) -> None:
@@ -176,7 +179,10 @@ class ClusterTarget:
             )
 
     async def _check_idle(self) -> None:
-        """Wait for the reservations that the operator deletes after the last fraction of a scenario has ended."""
+        """Wait until the operator has deleted the reservations of earlier fractions.
+
+        If another pod uses GPUs, raises TargetError.
+        """
         deadline = time.monotonic() + IDLE_SECONDS
         while busy := await self._busy_pods():
             pod = next((each for each in busy if not _is_reservation(each)), busy[0])
@@ -216,7 +222,7 @@ class ClusterTarget:
             )
 
     async def _published_gpus(self) -> dict[str, int]:
-        """By node, how many GPUs NVIDIA's DRA driver gives."""
+        """Return the number of GPUs that NVIDIA's DRA driver publishes, by node."""
         version = await served_version(self.transport, RESOURCE_SLICES.group, DRA_VERSIONS)
         if version is None:
             return {}
@@ -224,8 +230,9 @@ class ClusterTarget:
         return published_gpus(answer["items"])
 
     async def _check_operator(self) -> None:
-        """Wait until the operator's lease is renewed. The name of the holder proves nothing: it remains after a
-        crash.
+        """Wait until the operator's lease is renewed.
+
+        The holder's name in the lease is no proof, because it remains after a crash.
         """
         deadline = time.monotonic() + OPERATOR_SECONDS
         self._progress("waiting until the operator renews its lease")
@@ -248,5 +255,8 @@ def _wants_gpus(pod: Pod) -> bool:
 
 
 def _is_reservation(pod: Pod) -> bool:
-    """Whether it is the operator's own pod for a shared GPU, which it deletes when no fraction uses it."""
+    """Return whether the pod is a reservation of a shared GPU.
+
+    The operator deletes it when no fraction uses the GPU.
+    """
     return pod.metadata.namespace == SYSTEM_NAMESPACE and RESERVATION_LABEL in pod.metadata.labels

@@ -37,21 +37,23 @@ from validation.targets.ssh_connection import BOOT, Access, Connection, Ended
 
 @dataclass(slots=True)
 class SiteHosts:
-    """The hosts of a site, with a connection to each that stays open. `close` it."""
+    """The hosts of a site, with an open connection to each. Call `close` at the end."""
 
     scope: HostScope
     access: Mapping[str, Access]
     images: ImageMap = NO_MAP
-    """Where the site has the images that scenarios name."""
+    """The site's names of the images that scenarios name."""
     _connections: dict[str, Connection] = field(default_factory=dict)
     _ran: set[str] = field(default_factory=set)
     _is_closed: bool = False
 
     async def run(self, tool: str, recorder: Recorder, *, again: bool) -> None:
-        """Run the tool on all hosts at once, unless it ran already and not `again`; record how it ended on each.
+        """Run the tool on all hosts at once, and record how it ended on each.
 
-        Beside a load nvidia-smi is read again and again, and recorded after it.
-        If this is cancelled, the tool is ended on the hosts.
+        If it ran already, run it only with `again`.
+
+        While a load runs, nvidia-smi is read repeatedly; its readings are recorded after the load. If this is
+        cancelled, the tool is ended on the hosts.
         """
         if tool == SAMPLES or (tool in self._ran and not again):
             return
@@ -65,7 +67,7 @@ class SiteHosts:
         )
 
     async def _search(self, recorder: Recorder) -> None:
-        """Join groups of hosts until it is known which of them are sick."""
+        """Test groups of hosts until the search has found the sick hosts."""
         hosts, outcome, numbers = groups.joined_hosts(self.scope.site), None, count(1)
         tool, plan = TOOLS[groups.NCCL_NODES], search(len(hosts))
         with contextlib.suppress(StopIteration):
@@ -82,7 +84,7 @@ class SiteHosts:
     async def _run_lines(self, tool: str, lines: Mapping[str, str], recorder: Recorder) -> list[ToolRan]:
         """Run the line of each host at the same time; record how each ended, and return these events."""
         site, events = self.scope.site, list[ToolRan]()
-        # two threads for each host: loads are put on all hosts at the same time, and sampled
+        # two threads for each host: one for the load, one for the samples beside it
         threads = ThreadPoolExecutor(max(1, 2 * len(site.hosts)))
         loop = asyncio.get_running_loop()
 
@@ -164,7 +166,7 @@ def _split_boot_id(errors: str) -> tuple[str, str]:
 def read_site(
     path: Path, *, golden: str = "", tests: Iterable[str] = (), mounts: Sequence[str] = ()
 ) -> SiteHosts:
-    """The hosts with GPUs of a site file. Raises SiteError, and HostError for one without such a host."""
+    """Return the hosts with GPUs of a site file. Raises SiteError, and HostError if the site file has no such host."""
     site = load(path)
     gpu_hosts = {name: host for name, host in site.hosts.items() if "gpu" in host["roles"]}
     if not gpu_hosts:

@@ -13,7 +13,7 @@ from validation.targets.process import ENTRY
 
 
 async def install(site: str, kubeconfig: Path, journals: Path, progress: Callable[[str], None]) -> None:
-    """Run every stage that applies in a lab; each line of the run is passed on. Raises TargetError."""
+    """Run every stage that applies in a lab, and pass each line of the run to `progress`. Raises TargetError."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *ENTRY,

@@ -1,4 +1,4 @@
-"""The kinds of target, as `--target` names them, and of operators in a lab, as `--operator` does."""
+"""The kinds of target for `--target`, and the kinds of operators in a lab for `--operator`."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""A lab as the target: a real control plane of our own, with an operator that is chosen before the run."""
+"""A lab as the target: a real control plane that the run starts, with an operator that is chosen before the run."""
 
 import contextlib
 import time
@@ -29,22 +29,25 @@ STOP_SECONDS: Final = 5
 
 
 class LabOperator(Protocol):
-    """An operator for a lab: the lab it needs, how it is run there, and its description."""
+    """An operator for a lab: the lab that it needs, how it runs there, and its description."""
 
     site: str
-    """The site file by which the orchestrator is installed for it."""
+    """The site file with which the orchestrator is installed for this operator."""
 
     def lab(self, cluster: Cluster) -> contextlib.AbstractAsyncContextManager[Lab]:
-        """Run a lab with such nodes."""
+        """Run a lab with the nodes of `cluster`."""
 
     def running(self, lab: Lab, transport: Transport, /) -> contextlib.AbstractAsyncContextManager[None]:
         """Run the operator in the lab, where the site is installed. Raises TargetError unless it leads."""
 
     async def kill(self, holder: str) -> str:
-        """Kill the one that holds the lease; why that cannot be done, empty if it was. Raises TargetError."""
+        """Kill the operator that holds the lease; return why that is not possible, empty if it was killed.
+
+        Raises TargetError.
+        """
 
     async def start_again(self, killed: str) -> None:
-        """Make sure that another operator leads than the killed one. Raises TargetError."""
+        """Make sure that another operator than the killed one leads. Raises TargetError."""
 
     async def problem(self) -> str:
         """Return the present problem of the operator, in one line; empty if none is known."""
