@@ -51,6 +51,7 @@ RESEARCHER: Final = {
     "logs": ("orchestrator.cli.logs:logs", "Print the log of a job."),
     "port-forward": ("orchestrator.cli.port_forward:port_forward", "Forward local ports to a job."),
     "resume": ("orchestrator.cli.batch:resume", "Return suspended jobs to the queue."),
+    "sbatch": ("orchestrator.cli.sbatch:sbatch", "Submit a batch script of Slurm."),
     "submit": ("orchestrator.cli.submit:submit", "Submit a job."),
     "submit-dist": (
         "orchestrator.cli.submit:submit_dist",

@@ -59,6 +59,7 @@ FLAGS: Final = {
     "service_type": "--service-type",
     "snapshot_on_success": "--snapshot-on-success",
     "stdin": "--stdin",
+    "time_limit_seconds": "--time-limit",
     "tolerations": "--toleration",
     "topology_preferred": "--preferred-pod-topology-key",
     "topology_required": "--required-pod-topology-key",
@@ -213,6 +214,11 @@ SCHEDULING: Final = (
     ),
     _number(
         "--backoff-limit", "--backoffLimit", help="Maximum number of retries after a failure; default: 6."
+    ),
+    _text(
+        "--time-limit",
+        metavar="DURATION",
+        help="End a pod that runs longer (90m, 48h); it has failed. The job may start earlier, before a reserved job.",
     ),
     _text(
         "--ttl-after-finish",

@@ -171,6 +171,9 @@ class SubmitRequest:
                 parsing.parse_topology_key, "topology_preferred", values["preferred_pod_topology_key"]
             ),
             "backoff_limit": self._count("backoff_limit", values, 0),
+            "time_limit_seconds": self._once(
+                parse_duration_seconds, "time_limit_seconds", values["time_limit"]
+            ),
             "ttl_seconds": self._once(parse_duration_seconds, "ttl_seconds", values["ttl_after_finish"]),
         }
 

@@ -25,7 +25,6 @@ WORDS: Final = {
     "why": "explain",
     "squeue": "list",
     "sacct": "list",
-    "sbatch": "submit",
     "srun": "submit --attach",
     "salloc": "submit --interactive",
     "scancel": "delete",

@@ -206,6 +206,7 @@ def _pod_spec(submission: Submission, placement: Placement) -> Manifest:
         "tolerations": [_toleration(toleration) for toleration in submission.tolerations],
         "subdomain": submission.name if submission.rendezvous else "",
         "imagePullSecrets": [{"name": name} for name in submission.image_pull_secrets],
+        "activeDeadlineSeconds": submission.time_limit_seconds,
         "hostIPC": submission.host_ipc,
         "hostNetwork": submission.host_network,
         "dnsPolicy": "ClusterFirstWithHostNet" if submission.host_network else "",

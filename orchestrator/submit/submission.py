@@ -11,6 +11,7 @@ from typing import Final
 from orchestrator.errors import InvalidField
 from orchestrator.names import INTERACTIVE, TRAIN
 from orchestrator.submit.name_rules import NAME_RULE, is_object_name, is_workload_name
+from orchestrator.submit.text_limits import annotations_fit, strings_arrive
 from orchestrator.submit.values import (
     FRAMEWORKS,
     HOME_PATH,
@@ -33,13 +34,6 @@ from orchestrator.submit.values import (
 DEVICES_VARIABLE: Final = "NVIDIA_VISIBLE_DEVICES"
 MIN_SNAPSHOT_TTL_SECONDS: Final = 60
 """Minimum time that a job exists after its end if its volumes become snapshots: the operator must see its success."""
-MAX_STRING_BYTES: Final = (128 << 10) - 1
-"""Linux gives a program no longer string."""
-MAX_STRINGS_BYTES: Final = 1 << 20
-"""Of variables and arguments together: etcd takes no object above 1.5 MiB."""
-MAX_ANNOTATION_BYTES: Final = 256 << 10
-"""Kubernetes' limit for all annotations of an object; muster's own need a part of it."""
-_OUR_ANNOTATION_BYTES: Final = 24 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +119,8 @@ class Submission:
     """A sweep: pod I of `completions` has the variable JOB_COMPLETION_INDEX=I, and attempts of its own."""
     backoff_limit: int | None = None
     """Attempts after a failure, of a sweep for each index; None: 6."""
+    time_limit_seconds: int | None = None
+    """Maximum seconds that a pod runs; it has failed then, and counts as an attempt. None: no limit."""
     ttl_seconds: int | None = None
     """Seconds after its end when the job is deleted; None: it stays."""
     rendezvous: Rendezvous | None = None
@@ -211,7 +207,7 @@ def _gpus_are_possible(submission: Submission) -> InvalidField | None:
 
 
 _MINIMA: Final = {
-    **dict.fromkeys(("gpu_devices", "completions", "parallelism", "min_member"), 1),
+    **dict.fromkeys(("gpu_devices", "completions", "parallelism", "min_member", "time_limit_seconds"), 1),
     **dict.fromkeys(("backoff_limit", "ttl_seconds"), 0),
     **dict.fromkeys(("cpu_milli", "cpu_limit_milli", "memory_bytes", "memory_limit_bytes"), 0),
 }
@@ -321,11 +317,14 @@ def _interactive_is_one_pod(submission: Submission) -> InvalidField | None:
             return InvalidField(
                 f"{{{field}}} does not go with {{interactive}}: an interactive workload is one pod"
             )
-    if submission.backoff_limit or submission.ttl_seconds is not None:
-        field = "backoff_limit" if submission.backoff_limit else "ttl_seconds"
-        return InvalidField(
-            f"{{{field}}} does not go with {{interactive}}: an interactive workload has no end"
-        )
+    for field in ("backoff_limit", "ttl_seconds", "time_limit_seconds"):
+        if getattr(submission, field) is not None and (field, getattr(submission, field)) != (
+            "backoff_limit",
+            0,
+        ):
+            return InvalidField(
+                f"{{{field}}} does not go with {{interactive}}: an interactive workload has no end"
+            )
     return None
 
 
@@ -376,57 +375,6 @@ def _terminal_needs_input(submission: Submission) -> InvalidField | None:
     return None
 
 
-def _annotations_fit(submission: Submission) -> InvalidField | None:
-    for field, pairs in (("labels", submission.labels), ("annotations", submission.annotations)):
-        keys = [key for key, _ in pairs]
-        twice = sorted({key for key in keys if keys.count(key) > 1})
-        if twice:
-            return InvalidField(f"{{{field}}} {{key}} is given twice: give it once", key=twice[0])
-    total = sum(len(key.encode()) + len(value.encode()) for key, value in submission.annotations)
-    allowed = MAX_ANNOTATION_BYTES - _OUR_ANNOTATION_BYTES
-    if total <= allowed:
-        return None
-    return InvalidField(
-        "{annotations}: all annotations together have {total} bytes, and at most {allowed} are possible",
-        total=total,
-        allowed=allowed,
-    )
-
-
-def _strings_arrive(submission: Submission) -> InvalidField | None:
-    """Linux limits the length of a string, no program accepts a NUL in one, and Kubernetes limits the total."""
-    strings = [
-        ("environment", f"{variable.name}={variable.value}", f" {variable.name}")
-        for variable in submission.environment
-    ]
-    strings += [("command", word, "") for word in submission.command]
-    strings += [("args", word, "") for word in submission.args]
-    total = 0
-    for field, text, variable in strings:
-        length = len(text.encode())
-        total += length
-        if "\0" in text:
-            return InvalidField(
-                f"{{{field}}}{{variable}} has a NUL character in it, which no program can be given: "
-                "use a file or a secret",
-                variable=variable,
-            )
-        if length > MAX_STRING_BYTES:
-            return InvalidField(
-                f"{{{field}}}{{variable}} is {{length}} bytes long, and Linux gives a program at most "
-                f"{MAX_STRING_BYTES} in one string: use a file or a volume",
-                variable=variable,
-                length=length,
-            )
-    if total <= MAX_STRINGS_BYTES:
-        return None
-    return InvalidField(
-        "{environment}, {command} and {args} have {total} bytes together, and Kubernetes keeps at most "
-        f"{MAX_STRINGS_BYTES}: use a file or a volume",
-        total=total,
-    )
-
-
 _CHECKS: Final[tuple[Callable[[Submission], InvalidField | None], ...]] = (
     _names_are_possible,
     _gpus_are_possible,
@@ -443,6 +391,6 @@ _CHECKS: Final[tuple[Callable[[Submission], InvalidField | None], ...]] = (
     _working_dir_is_a_path,
     _devices_are_ours,
     _terminal_needs_input,
-    _annotations_fit,
-    _strings_arrive,
+    lambda submission: annotations_fit(submission.labels, submission.annotations),
+    lambda submission: strings_arrive(submission.environment, submission.command, submission.args),
 )

@@ -12,11 +12,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.cluster.kubeconfig import load_access
-from orchestrator.cluster.resources import CLUSTER_ROLE_BINDINGS, JOBS, NAMESPACES, PROJECTS, ROLE_BINDINGS
+from orchestrator.cluster.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PROJECTS,
+    ROLE_BINDINGS,
+)
 from orchestrator.cluster.transport import Transport
 from orchestrator.manifests.install import apply, install
+from tests.cli.test_sbatch import ACCEPTED, EXPECTED, SCRIPTS
 from tests.cluster.waiting import DEADLINE_SECONDS
-from tests.control.operators import MUSTER, muster, until_granted
+from tests.control.operators import MUSTER, must_all, muster, until_granted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,6 +165,34 @@ def test_the_templates_of_the_cluster_reach_every_researcher(kubeconfig: Path) -
         assert "--node-type is missing: the template site requires it" in done.stderr
     finally:
         assert muster(kubeconfig, "template", "delete", "site", "--of-cluster").returncode == 0
+
+
+def test_a_researcher_submits_scripts_of_slurm(kubeconfig: Path) -> None:
+    """A real API server takes each job of `slurm/expected.yaml` as it is."""
+    asyncio.run(_submit_scripts(kubeconfig))
+
+
+async def _submit_scripts(kubeconfig: Path) -> None:
+    kind = _object("Node", "v1", "slurm", labels={"run.ai/type": "dgx-a100"})
+    who = f"--as ann --as-group system:authenticated -p {PROJECT}"
+    async with Transport(load_access(kubeconfig)) as transport:
+        await apply(transport, kind)
+        try:
+            await asyncio.to_thread(
+                must_all, kubeconfig, *(f"{who} sbatch {SCRIPTS / name}" for name in ACCEPTED)
+            )
+            for name in ACCEPTED:
+                expected = EXPECTED[name]
+                job = await transport.get(JOBS.path(NAMESPACE, expected["name"]), dict[str, Any])
+                spec = job["spec"]
+                (container,) = spec["template"]["spec"]["containers"]
+                assert spec.get("completions", 1) == (expected["job"]["completions"] or 1)
+                limits = container["resources"].get("limits", {})
+                assert limits.get("nvidia.com/gpu") == expected["resources"].get("nvidia.com/gpu")
+        finally:
+            await transport.delete(NODES.path(name="slurm"))
+            jobs = [EXPECTED[name]["name"] for name in ACCEPTED]
+            await asyncio.to_thread(run, kubeconfig, "ann", "delete", *jobs)
 
 
 def test_names_are_completed_from_a_real_server(kubeconfig: Path) -> None:

@@ -7,12 +7,8 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import InvalidField
-from orchestrator.submit.submission import (
-    MAX_ANNOTATION_BYTES,
-    MAX_STRING_BYTES,
-    MAX_STRINGS_BYTES,
-    Submission,
-)
+from orchestrator.submit.submission import Submission
+from orchestrator.submit.text_limits import MAX_ANNOTATION_BYTES, MAX_STRING_BYTES, MAX_STRINGS_BYTES
 from orchestrator.submit.values import Mount, Port, Rendezvous, Variable
 
 
