@@ -1,4 +1,4 @@
-"""What every test may use: a real control plane, started once for the session."""
+"""Fixtures for all tests: a real control plane, started once for the session."""
 
 import functools
 import os
@@ -13,17 +13,17 @@ from musterlab.errors import RealNodesUnavailable
 from musterlab.realnodes import requirements
 from orchestrator.cluster.kubeconfig import Access, load_access
 
-# no example is too slow: machines are, when much else runs on them
+# no deadline for an example: a busy machine can be slow
 settings.register_profile("local", deadline=None)
-# a random find belongs to the person who looks for it, not to whoever commits next
+# CI uses fixed examples, so that a commit does not fail by an unrelated random example
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
 def pytest_configure() -> None:
-    """Let the programs that tests start be interrupted, even where a shell started the tests in the background.
+    """Let programs started by tests receive SIGINT, even if a shell started the tests in the background.
 
-    Such a shell ignores SIGINT, and what is ignored stays ignored in every program that is started from there.
+    Such a shell ignores SIGINT, and every program started from it inherits that.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -39,14 +39,14 @@ def _missing_for_real_nodes() -> str:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip tests of real nodes where the machine cannot have any, with what it lacks as the reason."""
+    """Skip tests of real nodes on a machine that cannot have them; the reason names the missing requirement."""
     if item.get_closest_marker("real_nodes") and (missing := _missing_for_real_nodes()):
         pytest.skip(missing)
 
 
 @pytest.fixture(scope="session")
 def shared_lab() -> Iterator[musterlab.cluster.Lab]:
-    """A lab for tests that keep to namespaces and projects of their own."""
+    """Yield a lab for tests that use only namespaces and projects of their own."""
     running = musterlab.cluster.start(f"tests-{os.getpid()}", nodes=2, detach=False)
     yield running
     running.stop()

@@ -1,4 +1,4 @@
-"""A driver that says what a test tells it to."""
+"""A double of the driver, with values set by a test."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ def uuid(index: int) -> str:
 
 
 class FakeDriver:
-    """GPUs with 32 GiB each, all idle, until a test says otherwise."""
+    """A driver with idle GPUs of 32 GiB each, until a test changes them."""
 
     def __init__(self, count: int = 2) -> None:
         self.gpus: tuple[Gpu, ...] = ()

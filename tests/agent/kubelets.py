@@ -1,4 +1,4 @@
-"""A kubelet's pod-resources API at a socket, which answers what a test says."""
+"""A double of a kubelet's pod-resources API at a socket, with answers set by a test."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ from orchestrator.agent.pod_resources import LIST, ListRequest, ListResponse
 
 
 class Kubelet:
-    """Answers List, or fails in the way that it is told."""
+    """Answers List, or fails in the requested way."""
 
     def __init__(self) -> None:
         self.response = ListResponse()

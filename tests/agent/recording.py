@@ -1,6 +1,6 @@
-"""Every call of NVML that the agent makes, with the raw answer: `python -m tests.agent.recording FILE` writes them.
+"""Records every call of NVML by the agent with its raw answer: `python -m tests.agent.recording FILE` writes them.
 
-Runs on any machine with NVML. Nothing of a GPU is changed: the agent reads, and registers for events.
+It runs on any machine with NVML. It changes nothing on a GPU: the agent only reads, and registers for events.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ Call = dict[str, Any]
 
 
 def plain(answer: Any) -> Any:
-    """Return an argument or an answer as JSON has it: structures by their fields, what points somewhere by its type."""
+    """Return an argument or an answer as JSON: a structure by its fields, a pointer by its type."""
     if answer is None or isinstance(answer, (bool, int, float, str, bytes)):
         return answer.decode() if isinstance(answer, bytes) else answer
     if isinstance(answer, (list, tuple, ctypes.Array)):
@@ -36,14 +36,14 @@ def plain(answer: Any) -> Any:
 
 
 class Recorder:
-    """Stands around the functions of the binding, and writes down those that are called from outside of it."""
+    """Wraps the functions of the binding, and records the calls from outside of it."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self._is_within = False
 
     def install(self) -> None:
-        """Put itself around every function."""
+        """Wrap every function of the binding."""
         for name, function in list(vars(pynvml).items()):
             if name.startswith("nvml") and isinstance(function, types.FunctionType):
                 setattr(pynvml, name, self._around(name, function))
@@ -71,7 +71,7 @@ class Recorder:
 
 
 def record() -> dict[str, Any]:
-    """Return what the agent asks in its first seconds, and what it makes of the answers."""
+    """Return the agent's calls in its first seconds, and its values from the answers."""
     recorder = Recorder()
     recorder.install()
     nvml = Nvml()

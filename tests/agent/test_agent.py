@@ -1,4 +1,4 @@
-"""The agent's process as a whole, with a kubelet and an API server that come and go."""
+"""The whole process of the agent, with a kubelet and an API server that come and go."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,7 +17,7 @@ NODE, GPU_NODE = "/api/v1/nodes/n1", "/apis/muster.dev/v1alpha1/gpunodes/n1"
 
 
 class Site:
-    """An API server that keeps what was written, and an agent of the node n1."""
+    """An API server that stores the written objects, and an agent of the node n1."""
 
     def __init__(self, server: FakeApiServer, transport: Transport, socket: Path) -> None:
         self.server = server
@@ -126,7 +126,7 @@ async def test_an_xid_is_known_to_the_next_agent_until_the_object_is_deleted(sit
 
 
 async def test_a_node_that_is_registered_anew_says_all_again(site: Site) -> None:
-    """With the Node its annotations went, and the GpuNode that it owned."""
+    """The annotations vanished with the Node, and so did the GpuNode that it owned."""
     site.driver.problems[1] = "lost"
     async with running(site.agent(node_seconds=0.001).run()):
         await until(lambda: "annotations" in site.node["metadata"] and bool(site.spec()))

@@ -43,7 +43,7 @@ class Watched:
         self.log = log
 
     def gpu_node(self) -> dict[str, Any]:
-        """What the agent wrote last."""
+        """Return the GpuNode that the agent wrote last."""
         objects = read(self.lab, "gpunodes")["items"]
         spec: dict[str, Any] = objects[0]["spec"] if objects else {}
         return spec
@@ -52,11 +52,11 @@ class Watched:
         return list(self.gpu_node().get("gpus", ()))
 
     def holders(self) -> dict[str, str]:
-        """By UUID, the pod that the kubelet gave it to."""
+        """Return by UUID the pod to which the kubelet gave the GPU."""
         return {gpu["uuid"]: gpu["holders"][0]["pod"] for gpu in self.states() if gpu.get("holders")}
 
     def failed(self) -> str | None:
-        """The annotation of the node."""
+        """Return the node's annotation on failed GPUs."""
         annotations = read(self.lab, "node", NODE)["metadata"].get("annotations", {})
         failed: str | None = annotations.get("muster.dev/failed-gpus")
         return failed
@@ -64,7 +64,7 @@ class Watched:
 
 @pytest.fixture
 def eventually() -> Callable[[Callable[[], bool], str], None]:
-    """Polls a cluster until something is so."""
+    """Return a function that polls the cluster until a condition is true."""
     from time import monotonic, sleep
 
     def wait(condition: Callable[[], bool], what: str) -> None:
@@ -104,7 +104,7 @@ def watched(tmp_path: Path) -> Iterator[Callable[[Stack], Watched]]:
         folder = lab.state_directory / "realnodes" / NODE
         (tmp_path / "k").symlink_to(
             folder / "kubelet/pod-resources"
-        )  # the path of a socket has 107 bytes at most
+        )  # the path of a socket has at most 107 bytes
         (tmp_path / "driver/usr/lib64").mkdir(parents=True)
         (tmp_path / "driver/usr/lib64/libnvidia-ml.so.1").symlink_to(path)
         environment = {
@@ -181,7 +181,7 @@ def test_the_device_plugins_gpus_their_pods_their_processes_and_their_failures(
 
 
 def allotted(lab: Lab) -> dict[str, str]:
-    """By UUID the pod that has it, by what the kubelet itself keeps."""
+    """Return by UUID the pod with the GPU, from the kubelet's own checkpoint."""
     checkpoint = (
         lab.state_directory / "realnodes" / NODE / "kubelet/device-plugins/kubelet_internal_checkpoint"
     )
@@ -195,6 +195,6 @@ def allotted(lab: Lab) -> dict[str, str]:
 
 
 def process_of(container: str) -> int:
-    """A process of a container, by this machine's number."""
+    """Return the process id, on this machine, of a process in a container."""
     numbers = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
     return next(number for number in numbers if owner_of(number).container_id == container)

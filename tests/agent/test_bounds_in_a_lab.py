@@ -1,4 +1,6 @@
-"""What the account of the agents may write, tried with tokens of pods on a real API server; and that the agent can."""
+"""The permitted writes of the agents' account, tried with tokens of pods on a real API server; and that the agent
+works.
+"""
 
 import asyncio
 import contextlib
@@ -33,7 +35,7 @@ TOKENS = f"/api/v1/namespaces/{AGENT_NAMESPACE}/serviceaccounts/{AGENT_ACCOUNT}/
 
 
 class Site:
-    """Two nodes, an administrator, and the agent of the first node, with the token of a pod there or of no pod."""
+    """Two nodes, an administrator, and the first node's agent, with the token of a pod there or of no pod."""
 
     def __init__(
         self, lab: Lab, admin: Transport, agent: Transport, podless: Transport, nodes: list[str]
@@ -156,7 +158,7 @@ async def test_the_agent_writes_no_other_nodes_gpus_and_reads_no_pods(site: Site
 
 
 async def test_no_agent_writes_more_than_pods_can_be_told(site: Site) -> None:
-    """Of a GPU with such a name or number the annotations on pods would say something else, or nothing."""
+    """With such a name or number of a GPU, the annotations on pods would say something else, or nothing."""
     path = GPU_NODES.path(name=site.ours)
     for gpu in (
         {"index": 0, "uuid": "GPU-1,GPU-2"},

@@ -1,4 +1,4 @@
-"""Whose a process is, by its cgroups as runtimes and the kubelet write them."""
+"""The owner of a process, from its cgroups as runtimes and the kubelet name them."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is known of the GPUs from second to second, whatever fails on the way."""
+"""The known state of the GPUs from second to second, with any failures in between."""
 
 import pytest
 
@@ -27,7 +27,7 @@ class World:
         return OWNERS.get(pid, Owner())
 
     def after(self, seconds: int) -> NodeReading:
-        """What is read at the last of so many seconds."""
+        """Return the reading of the last of these seconds."""
         for _ in range(seconds):
             self.clock.now += 1
             reading = self.collector.read(self.held)

@@ -1,4 +1,4 @@
-"""When a GPU must not be used, and when it may again."""
+"""When a GPU must not be used, and when it may be used again."""
 
 import pytest
 

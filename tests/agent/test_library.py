@@ -1,4 +1,6 @@
-"""The library on the node: whole or as it was, beside it what names it, and the same file stays."""
+"""The library on the node: it is replaced as a whole, the file that names it stands beside it,
+an unchanged file stays.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The agents in the operator YAML: where they run, with which rights, and when there are none."""
+"""The agents in the operator YAML: their nodes, their rights, and the options without agents."""
 
 from typing import Any
 

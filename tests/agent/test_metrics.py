@@ -1,4 +1,4 @@
-"""The page for Prometheus: its form, its names, and how much there can be of it."""
+"""The agent's page for Prometheus: its format, its names, and its maximum size."""
 
 import re
 

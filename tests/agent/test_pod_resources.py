@@ -1,4 +1,4 @@
-"""Which containers have which devices: the kubelet's answers, of a server at a socket and as bytes."""
+"""The devices of containers: the kubelet's answers from a server at a socket, and as bytes."""
 
 import asyncio
 from pathlib import Path
@@ -101,7 +101,7 @@ def test_encoded_messages_are_decoded(pods: list[tuple[str, list[str]]]) -> None
 
 
 def recorded(name: str) -> list[HeldDevice]:
-    """What a real kubelet (Kubernetes 1.36) answered, of a pod with GPUs and one without, decoded."""
+    """Return the decoded answer of a real kubelet (Kubernetes 1.36) for a pod with GPUs and one without."""
     body = (Path(__file__).parent / "recorded" / f"{name}.bin").read_bytes()
     return list(held_devices(ListResponse.FromString(body)))
 

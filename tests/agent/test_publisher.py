@@ -1,4 +1,4 @@
-"""The latest state reaches the API server, however long that takes."""
+"""The latest state reaches the API server, after any delay."""
 
 import asyncio
 from typing import TYPE_CHECKING

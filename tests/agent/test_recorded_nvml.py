@@ -1,6 +1,6 @@
-"""orchestrator/agent/nvml.py and the double of it, against what drivers answered: recorded/nvml-*.json.
+"""orchestrator/agent/nvml.py and its double, compared with the answers of drivers: recorded/nvml-*.json.
 
-`make test-gpu` records them (tests/agent/recording.py) where there is a GPU. UUIDs in them are made ones.
+`make test-gpu` records them (tests/agent/recording.py) on a machine with a GPU. The UUIDs in them are invented.
 """
 
 import dataclasses
@@ -24,14 +24,14 @@ RECORDINGS: Final = sorted((Path(__file__).parent / "recorded").glob("nvml-*.jso
 
 
 def as_object(answer: Any) -> Any:
-    """What the binding returned, of what JSON has of it: structures are read by their fields."""
+    """Return the binding's result from its JSON: a structure is read by its fields."""
     if isinstance(answer, dict):
         return SimpleNamespace(**{name: as_object(value) for name, value in answer.items()})
     return [as_object(one) for one in answer] if isinstance(answer, list) else answer
 
 
 class Replay:
-    """The binding, answering each call with its arguments as the driver did: in turn, and at last the same again."""
+    """The binding with the driver's answer to each call and its arguments: in order, and then the last one again."""
 
     def __init__(self, calls: list[dict[str, Any]]) -> None:
         self._answers: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -44,7 +44,7 @@ class Replay:
         return json.dumps([name, arguments])
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Stand in for every function that was called."""
+        """Replace every recorded function."""
         for name in self.names:
             monkeypatch.setattr(pynvml, name, self._function(name))
 
@@ -89,7 +89,7 @@ def test_the_agent_reads_the_recorded_answers_of_the_driver_as_on_that_machine(
 
 
 def form(value: Gpu | Sample | Process) -> dict[str, str]:
-    """The form of each field: its type, and of texts and amounts what they look like."""
+    """Return the form of each field: its type, and the pattern of texts and amounts."""
     forms = {}
     for field in dataclasses.fields(value):
         content = getattr(value, field.name)

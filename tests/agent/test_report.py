@@ -1,4 +1,4 @@
-"""What is written of a reading into the API, and when."""
+"""The writes of a reading to the API server, and when they happen."""
 
 from dataclasses import replace
 

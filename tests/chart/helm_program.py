@@ -1,6 +1,6 @@
 """Helm for tests: a Go module like the lab's other programs, built once into the cache.
 
-`helm/go.mod` pins the version and `go.sum` what it is made of.
+`helm/go.mod` pins the version, and `go.sum` its sources.
 """
 
 import os
@@ -20,7 +20,7 @@ _SET = "-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0" + "".join(
     for package in ("chartutil", "lint/rules")
     for part, number in (("Major", 1), ("Minor", 37))
 )
-"""What Helm's Makefile sets: its version, and the Kubernetes that it renders charts for, that of its client-go."""
+"""The flags of Helm's Makefile: its version, and the Kubernetes version of its client-go for rendered charts."""
 
 RECIPE = Recipe(
     subject="Helm",
@@ -32,7 +32,7 @@ RECIPE = Recipe(
 
 
 def program() -> Path:
-    """Helm; skips the test where it is not at hand."""
+    """Return the path of Helm; skip the test without it."""
     try:
         return binaries.find(Reporter(lambda _line: None), RECIPE).paths["helm"]
     except BinariesError as error:
@@ -42,7 +42,7 @@ def program() -> Path:
 def helm(
     home: Path, *arguments: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run Helm with caches and settings under `home` alone; the caller looks at the exit code."""
+    """Run Helm with caches and settings only under `home`. The caller checks the exit code."""
     own = {"HOME": str(home), "PATH": os.environ["PATH"], **(environment or {})}
     return subprocess.run(
         [str(program()), *arguments], env=own, capture_output=True, text=True, timeout=300, check=False

@@ -1,6 +1,7 @@
-"""The Helm chart against the operator YAML: for the same values Helm renders the same objects, and refuses the same.
+"""The Helm chart compared with the operator YAML: Helm renders the same objects for the same values, and refuses the
+same.
 
-Covers `orchestrator.cli.helm_chart` and `orchestrator.manifests.templating`. Helm is Helm's own.
+Covers `orchestrator.cli.helm_chart` and `orchestrator.manifests.templating`. Helm is the real program.
 """
 
 import json
@@ -52,14 +53,14 @@ def objects(text: str) -> dict[tuple[str, str, str], Any]:
 
 
 def differing(one: str, other: str) -> list[tuple[str, str, str]]:
-    """The objects that are not the same in two texts, by kind, namespace and name."""
+    """Return the objects that differ in two texts, by kind, namespace and name."""
     first, second = objects(one), objects(other)
     assert len(first) > 20
     return sorted(key for key in first.keys() | second.keys() if first.get(key) != second.get(key))
 
 
 def flags(values: Mapping[str, Any]) -> list[str]:
-    """The options of the command line that say the same as values."""
+    """Return the options of the command line with the same meaning as the values."""
     arguments = []
     for name, value in values.items():
         option = OPTIONS[name]
@@ -139,7 +140,7 @@ PROVIDER: dict[str, Any] = {
 
 
 def possible(values: dict[str, Any]) -> dict[str, Any]:
-    """The values without those that do not go with others."""
+    """Return the values without those that exclude each other."""
     left_out = set()
     if values.get("gpuMemoryLimits") == "enforce" and values.get("policies") == "off":
         left_out.add("policies")

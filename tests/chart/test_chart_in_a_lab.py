@@ -1,4 +1,4 @@
-"""The Helm chart on a real API server: installed, upgraded and uninstalled by Helm, with projects that stay."""
+"""The Helm chart on a real API server: installed, upgraded and uninstalled by Helm; projects stay."""
 
 import json
 import subprocess

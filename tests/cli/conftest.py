@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command left behind."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -34,7 +34,7 @@ class Outcome:
 
 @pytest.fixture
 def server() -> Iterator[MemoryApiServer]:
-    """Two nodes of eight GPUs, projects team-a (the context's) and team-b."""
+    """Yield a server with two nodes of eight GPUs, and the projects team-a (of the context) and team-b."""
     with serving() as server:
         server.add(node("dgx1-1", 8), node("dgx1-2", 8))
         server.add(project_of("team-a", 4), namespace_of("team-a"))
@@ -46,7 +46,7 @@ def server() -> Iterator[MemoryApiServer]:
 
 @pytest.fixture
 def kubeconfig(server: MemoryApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A kubeconfig whose context's namespace is that of team-a."""
+    """Write a kubeconfig whose context has the namespace of team-a."""
     path = tmp_path / "config"
     write_kubeconfig(path, server.url)
     monkeypatch.setenv("KUBECONFIG", str(path))
@@ -55,7 +55,7 @@ def kubeconfig(server: MemoryApiServer, tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.fixture
 def muster(kubeconfig: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
-    """Run the command line in this process."""
+    """Return a function that runs the command line in this process."""
 
     def run(*arguments: str) -> Outcome:
         code = main(arguments)

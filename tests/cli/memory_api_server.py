@@ -33,13 +33,13 @@ Key = tuple[str, str, str]
 
 
 class MemoryApiServer:
-    """See the module."""
+    """An API server in memory; see the module."""
 
     def __init__(self) -> None:
         self.url = ""
         self.operator_runs = True
         self.requests: list[tuple[str, str]] = []
-        # the definitions of snapshots are not Kubernetes' own: who needs them says so
+        # tests that need the definitions of snapshots, which are not Kubernetes' own, add them
         self._resources = [resource for resource in ALL if resource is not VOLUME_SNAPSHOTS]
         self._objects: dict[Key, JSON] = {}
         self._scripted_errors: dict[tuple[str, str], tuple[int, str]] = {}
@@ -55,19 +55,19 @@ class MemoryApiServer:
         self._lock = threading.RLock()
 
     def serve(self, resource: Resource) -> None:
-        """Know one kind more, as after its definition was applied."""
+        """Serve one more kind, as after its definition was applied."""
         self._resources.append(resource)
 
     def refuse(self, method: str, path: str, code: int, reason: str) -> None:
-        """Answer every request of that method and path with a failure."""
+        """Answer every request with this method and path with a failure."""
         self._scripted_errors[method, path] = (code, reason)
 
     def allow(self, method: str, path: str) -> None:
-        """Take a refusal back."""
+        """Withdraw a refusal."""
         del self._scripted_errors[method, path]
 
     def add(self, *objects: JSON) -> None:
-        """Keep objects as if somebody else had created them."""
+        """Store objects as if another client had created them."""
         for each in objects:
             group = each["apiVersion"].rpartition("/")[0]
             resource = next(one for one in self._resources if one.group == group and one.kind == each["kind"])
@@ -76,24 +76,24 @@ class MemoryApiServer:
             self._keep(resource, namespace, each)
 
     def find(self, plural: str, name: str, namespace: str = "") -> JSON | None:
-        """Return the object, or None."""
+        """Return the object; None if there is none."""
         return self._objects.get((plural, namespace, name))
 
     def all(self, plural: str) -> list[JSON]:
-        """Return all objects of a kind, as they were added."""
+        """Return all objects of a kind, in the order in which they were added."""
         return [each for key, each in self._objects.items() if key[0] == plural]
 
     def until(self, condition: Callable[[], object], *, seconds: float = DEADLINE_SECONDS) -> None:
-        """Wait until a condition holds, which is looked at whenever somebody asks something; fail at the deadline."""
+        """Wait until a condition is true. It is checked after each request. Fails at the deadline."""
         with self._requested:
             assert self._requested.wait_for(condition, timeout=seconds), "it did not come to that in time"
 
     def writes(self) -> list[tuple[str, str]]:
-        """Return the requests that change something."""
+        """Return the requests that change objects."""
         return [each for each in self.requests if each[0] != "GET" and "selfsubject" not in each[1]]
 
     def watch(self, target: str) -> queue.Queue[JSON]:
-        """Return a queue of the events of a collection from now on."""
+        """Return a queue with the events of a collection from now on."""
         url = urlsplit(target)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
         place = self._place(url.path)
@@ -131,7 +131,7 @@ class MemoryApiServer:
             return self._act(method, place, query, body or {})
 
     def _special(self, path: str, body: JSON) -> tuple[int, JSON] | None:
-        """Answer what is no object that is kept: reviews, and what a kubelet says."""
+        """Answer requests that are not about stored objects: reviews, and requests to kubelets."""
         if len(path.split("/")) == 3 and path.startswith("/apis/"):
             versions = {each.version: None for each in self._resources if f"/apis/{each.group}" == path}
             group = {"kind": "APIGroup", "versions": [{"version": version} for version in versions]}
@@ -238,7 +238,7 @@ class MemoryApiServer:
 
 
 def _served(resource: Resource) -> JSON:
-    """An entry of an `APIResourceList`."""
+    """Return an entry of an `APIResourceList`."""
     return {
         "name": resource.plural,
         "kind": resource.kind,
@@ -253,7 +253,7 @@ def _name(each: JSON) -> str:
 
 
 def _has_fields(each: JSON, selector: str) -> bool:
-    """Field selectors: the node of pods, the type of events."""
+    """Return whether an object matches a field selector on the node of pods or the type of events."""
     node, kind = (selector.partition(f"{field}=")[2] for field in ("spec.nodeName", "type"))
     return (not node or each["spec"].get("nodeName") == node) and (not kind or each.get("type") == kind)
 
@@ -280,10 +280,11 @@ def _failure(code: int, reason: str, message: str) -> tuple[int, JSON]:
 
 class _Listener(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 256  # of five the sixth connection of a burst waits for a second and more
+    # with the default of five, the sixth connection of a burst waits for a second or more
+    request_queue_size = 256
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away in the middle of an answer is no error: commands end when they know enough."""
+        """Ignore the error if a client disconnects during an answer: commands end when they have their result."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -332,7 +333,7 @@ def serving() -> Iterator[MemoryApiServer]:
         do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _handle  # noqa: N815
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """Say nothing."""
+            """Print nothing for a request."""
 
     listener = _Listener(("127.0.0.1", 0), Handler)
     server.url = f"http://127.0.0.1:{listener.server_port}"
@@ -402,7 +403,7 @@ def node(name: str, gpus: int) -> JSON:
 
 
 def pod_of(owner: JSON, name: str, *, phase: str = "Pending", node_name: str = "", **status: Any) -> JSON:
-    """Return a pod that a workload has made."""
+    """Return a pod that is owned by a workload."""
     template = owner["spec"]["template"]
     metadata = owner["metadata"]
     reference = {

@@ -1,4 +1,4 @@
-"""Debian's Prometheus as a process, with the rules that ship, and what it answers."""
+"""Debian's Prometheus as a process with the shipped rules, and its answers."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def free_port() -> int:
 
 @contextmanager
 def prometheus(directory: Path, targets: Mapping[str, str]) -> Iterator[str]:
-    """Run a Prometheus with the rules that ship, which scrapes `targets` (node by address) each second.
+    """Run a Prometheus with the shipped rules, which scrapes `targets` (node by address) each second; yield its URL.
 
-    It begins with what is in `directory / "data"`, however old that is. The URL is its address.
+    It starts with the data in `directory / "data"`, of any age.
     """
     (directory / "muster-rules.yaml").write_text(monitoring_files()["muster-rules.yaml"])
     (job,) = yaml.safe_load(monitoring_files()["muster-scrape.yaml"])["scrape_configs"]
@@ -76,7 +76,7 @@ def prometheus(directory: Path, targets: Mapping[str, str]) -> Iterator[str]:
 
 
 async def query(url: str, expression: str) -> list[Any]:
-    """What an expression is now; raises where Prometheus does not take it."""
+    """Return the present result of an expression. Raises an error if Prometheus refuses it."""
     async with (
         aiohttp.ClientSession() as session,
         session.get(f"{url}/api/v1/query", params={"query": expression}) as answer,

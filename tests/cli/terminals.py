@@ -1,4 +1,4 @@
-"""A terminal with somebody at it: runs the real command line in a pseudo-terminal of its own."""
+"""A terminal with a user: runs the real command line in a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Terminal:
-    """What somebody sees and types; `process` is the command that runs in it."""
+    """The screen and the keyboard of a user; `process` is the command in the terminal."""
 
     def __init__(self, near: int, far: int, process: subprocess.Popen[bytes]) -> None:
         self.process = process
@@ -31,7 +31,7 @@ class Terminal:
         self._far = far
 
     def see(self, wanted: bytes) -> None:
-        """Wait until the text is on the screen, and forget what was up to it."""
+        """Wait until the text is on the screen, and forget all output up to it."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while wanted not in self.seen:
             ready, _, _ = select.select([self._near], [], [], max(0.0, deadline - time.monotonic()))
@@ -44,21 +44,21 @@ class Terminal:
         os.write(self._near, keys)
 
     def resize(self, columns: int, rows: int) -> None:
-        """Change the size, as dragging the corner of a window does."""
+        """Change the size, as a user does by resizing the window."""
         fcntl.ioctl(self._near, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def modes(self) -> list[object]:
-        """Return how the terminal is set."""
+        """Return the settings of the terminal."""
         return list(termios.tcgetattr(self._far))
 
     def exit_code(self) -> int:
-        """Wait for the end of the command and return its exit code."""
+        """Wait for the end of the command, and return its exit code."""
         return self.process.wait(timeout=DEADLINE_SECONDS)
 
 
 @contextmanager
 def terminal(kubeconfig: Path, *arguments: str, columns: int = 97, rows: int = 31) -> Iterator[Terminal]:
-    """Run `muster` with the arguments in a terminal of that size."""
+    """Run `muster` with the arguments in a terminal of this size."""
     near, far = os.openpty()
     fcntl.ioctl(near, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     process = subprocess.Popen(
@@ -68,7 +68,7 @@ def terminal(kubeconfig: Path, *arguments: str, columns: int = 97, rows: int = 3
         stdout=far,
         stderr=far,
         start_new_session=True,
-        # without a controlling terminal nobody would tell the program that the size has changed
+        # without a controlling terminal, the program would get no signal when the size changes
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
     )
     try:

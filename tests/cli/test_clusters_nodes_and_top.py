@@ -26,7 +26,9 @@ NAMESPACE = "muster-team-a"
 
 @pytest.fixture
 def busy(muster: Callable[..., Outcome], server: MemoryApiServer) -> MemoryApiServer:
-    """One job of two GPUs and half a GPU of another on dgx1-1, whose kubelet answers; dgx1-2 has a lost GPU."""
+    """Yield a cluster: on dgx1-1, whose kubelet answers, run jobs of two GPUs and of half a
+    GPU; dgx1-2 has lost a GPU.
+    """
     muster("submit", "pair", "-i", "image", "-g", "2", "--cpu", "4", "--memory", "8Gi")
     muster("submit", "half", "-i", "image", "-g", "0.5")
     for name in ("pair", "half"):
@@ -329,7 +331,7 @@ GIB = 1024
 
 @pytest.fixture
 def watched(busy: MemoryApiServer) -> MemoryApiServer:
-    """The same with an agent on dgx1-1: pair computes on GPU 3 and has let GPU 5 idle for an hour; GPU 7 has failed."""
+    """Add an agent on dgx1-1: pair computes on GPU 3, and GPU 5 has been idle for an hour; GPU 7 has failed."""
     pair = busy.find("pods", "pair-abc", NAMESPACE)
     half = busy.find("pods", "half-abc", NAMESPACE)
     assert pair is not None

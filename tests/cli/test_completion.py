@@ -22,7 +22,9 @@ MUSTER = (sys.executable, "-c", "import sys; from orchestrator.cli.main import m
 
 @pytest.fixture
 def complete(kubeconfig: Path) -> Callable[[str], list[str]]:
-    """Ask as a shell does: the words so far, the last of which is to be completed."""
+    """Return a function that asks for completions as a shell does: from the words so far, of which the last is
+    incomplete.
+    """
 
     def complete(line: str) -> list[str]:
         words = line.split(" ")

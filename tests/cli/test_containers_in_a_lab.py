@@ -1,4 +1,4 @@
-"""The researcher's command line against containers that truly run."""
+"""The researcher's command line on real containers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FOREVER = ("--command", "sleep", "--args", "infinity")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[musterlab.cluster.Lab]:
-    """One real node, an operator that runs, and the project team-a as the default."""
+    """Yield a lab with one real node and a running operator; team-a is the default project."""
     folder = tmp_path_factory.mktemp("containers")
     running = musterlab.cluster.start(
         "containers", nodes=0, real_nodes=1, detach=False, state_dir=folder / "labs"
@@ -56,7 +56,7 @@ def config(cluster: musterlab.cluster.Lab) -> Path:
 
 
 def fed(config: Path, given: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    """Run the command line with bytes on its standard input."""
+    """Run the command line with these bytes on standard input."""
     return subprocess.run(
         [*MUSTER, *arguments],
         env={**os.environ, "KUBECONFIG": str(config)},
@@ -69,7 +69,7 @@ def fed(config: Path, given: bytes, *arguments: str) -> subprocess.CompletedProc
 
 @contextmanager
 def staying(config: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a command that stays, and end it."""
+    """Run a command that does not end by itself, and end it after the block."""
     environment = {**os.environ, "KUBECONFIG": str(config), "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen([*MUSTER, *arguments], env=environment, stdout=subprocess.PIPE, text=True)
     try:
@@ -273,7 +273,7 @@ def test_a_server_side_dry_run_creates_nothing(config: Path) -> None:
     made = json.loads(must(config, "submit", "dry", *words, "--dry-run=server", "-o", "json"))["items"]
     kinds = [each["kind"] for each in made]
     assert kinds == ["StatefulSet", "PersistentVolumeClaim", "Service", "Ingress"]
-    assert made[0]["spec"]["updateStrategy"]  # what only the server fills in
+    assert made[0]["spec"]["updateStrategy"]  # only the API server fills this field in
     assert muster(config, "get", "dry").returncode == 1
 
 
@@ -287,7 +287,7 @@ def test_a_submission_that_the_server_refuses_leaves_nothing_behind(config: Path
 
 
 def test_a_notebook_waits_until_the_deleted_one_whose_quota_it_needs_has_ended(config: Path) -> None:
-    """The container of the first ends after SIGTERM when a file is there; other GPUs of the node are free."""
+    """The first container ends after SIGTERM once a file exists. Other GPUs of the node are free."""
     must(config, "project", "create", "team-q", "--gpu", "1")
     slow = "trap 'until [ -e /tmp/end ]; do sleep 0.1; done; exit 0' TERM; while :; do sleep 0.1; done"
     notebook = ("-i", "busybox", "-g", "1", "--interactive", "-p", "team-q")
@@ -314,20 +314,20 @@ def test_a_notebook_waits_until_the_deleted_one_whose_quota_it_needs_has_ended(c
 
 
 def everything(config: Path) -> list[str]:
-    """Return the names of all that a submission makes."""
+    """Return the names of all objects of a submission."""
     kinds = ("statefulsets", "persistentvolumeclaims", "services", "secrets", "ingresses")
     return [each["metadata"]["name"] for each in objects(config, ",".join(kinds))["items"]]
 
 
 def eventually(holds: Callable[[], bool], what: str) -> None:
-    """Wait until it holds: the garbage collector comes later."""
+    """Wait until the condition is true: the garbage collector needs time."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not holds():
         assert time.monotonic() < deadline, f"not in time: {what}"
 
 
 def objects(config: Path, plural: str, *names: str, namespace: str = "muster-team-a") -> Any:
-    """Read with kubectl, so that nothing of muster stands between."""
+    """Read objects with kubectl, without muster's code."""
     return json.loads(kubectl(config, "get", plural, *names, "-o", "json", namespace=namespace))
 
 
@@ -339,7 +339,7 @@ def kubectl(config: Path, *arguments: str, namespace: str) -> bytes:
 
 
 def pods_of(config: Path, name: str, count: int) -> list[Any]:
-    """Return the pods of a job as soon as there are so many."""
+    """Return the pods of a job once there are `count`."""
     found: list[Any] = []
 
     def enough() -> bool:

@@ -1,4 +1,4 @@
-"""What people see of workloads that muster did not make: called by the name of their topmost controller."""
+"""Workloads that muster did not create, as users see them: with the name of their topmost controller."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pod(name: str, gpus: int, **metadata: Any) -> dict[str, Any]:
 
 
 def add_jobset(server: MemoryApiServer) -> None:
-    """A JobSet of a driver and two workers, as its controller and the Job controller make it."""
+    """Add a JobSet of a driver and two workers, as its controller and the Job controller create it."""
     jobs = [("driver", 1), ("workers", 2)]
     server.serve(JOBSETS)
     server.add(

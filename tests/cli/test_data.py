@@ -1,4 +1,4 @@
-"""`muster data`: volumes, clones and snapshots of a project, and everything that is refused (`client/data.py`)."""
+"""`muster data`: volumes, clones and snapshots of a project, and all refusals (`client/data.py`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLONE_OF_DATA = {
     "storageClassName": "fast",
     "dataSource": {"kind": "PersistentVolumeClaim", "name": "data"},
 }
-"""What a clone of the volume `data` of the fixture `storage` is: as large, and of the same class."""
+"""The specification of a clone of the volume `data` in the fixture `storage`: of the same size and class."""
 CLAIMS = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 GIB = 1 << 30
@@ -46,7 +46,7 @@ def claim(
     source: dict[str, str] | None = None,
     storage_class: str = "fast",
 ) -> dict[str, Any]:
-    """A claim as the API server holds it; `source` is its `dataSource`."""
+    """Return a PersistentVolumeClaim as the API server stores it; `source` is its `dataSource`."""
     spec = {
         "accessModes": ["ReadWriteMany"],
         "storageClassName": storage_class,
@@ -113,7 +113,7 @@ def pod_with(volume: str, *, phase: str = "Running", name: str = "reader") -> di
 
 @pytest.fixture
 def storage(server: MemoryApiServer) -> MemoryApiServer:
-    """A volume `data` of team-a, a class whose driver clones, and VolumeSnapshots."""
+    """Return a server with a volume `data` of team-a, a class whose driver clones, and VolumeSnapshots."""
     server.serve(VOLUME_SNAPSHOTS)
     server.add(claim("data"), storage_class("fast"), storage_class("local", "kubernetes.io/no-provisioner"))
     return server
@@ -189,7 +189,8 @@ def test_impossible_operations_are_refused_before_anything_is_written(
     assert done.code in (1, 2)
     assert problem in done.err
     assert (done.out, done.err.count("\n")) == ("", 1)
-    wrote = [("POST", CLAIMS)] if "already" in problem else []  # the API server says that
+    # in this case the API server refuses the write
+    wrote = [("POST", CLAIMS)] if "already" in problem else []
     assert storage.writes() == wrote
     assert len(storage.all("persistentvolumeclaims")) == 2
 
@@ -379,7 +380,7 @@ def test_a_refusal_by_quota_names_the_quota_and_the_command_that_raises_it(
 def test_a_clone_that_the_driver_cannot_make_is_not_left_half_done(
     muster: Muster, storage: MemoryApiServer
 ) -> None:
-    """The words are those of external-provisioner 6.4.0 (pkg/controller/controller.go), as an Event has them."""
+    """The message is that of external-provisioner 6.4.0 (pkg/controller/controller.go), in an Event."""
     words = (
         'failed to provision volume with StorageClass "fast": CSI driver does not support clone operations: '
         "controller CLONE_VOLUME capability is not reported"

@@ -1,7 +1,7 @@
-"""`muster data` with a real API server, its quotas and its binder of volumes, and the roles that muster ships.
+"""`muster data` with a real API server, its quotas, its binder of volumes, and the shipped roles.
 
-What the storage does is a double: it makes volumes and takes snapshots as external-provisioner and external-snapshotter
-write it down, without a byte. The definition of VolumeSnapshot is the real one (`tests/client/snapshot_crds`).
+The storage is a double: it writes the objects of volumes and snapshots as external-provisioner and external-snapshotter
+do, without data. The definition of VolumeSnapshot is the real one (`tests/client/snapshot_crds`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ GROUP = "rbac.authorization.k8s.io"
 
 
 class Storage:
-    """Makes the volumes of claims and the snapshots of the namespace; what is called `refused` it cannot make."""
+    """Creates the volumes of claims and the snapshots of the namespace, except those named `refused`."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -86,7 +86,7 @@ class Storage:
 
 
 def warning_event(uid: str) -> dict[str, Any]:
-    """What external-provisioner 6.4.0 says of a driver that cannot clone."""
+    """Return the Event of external-provisioner 6.4.0 for a driver that cannot clone."""
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -126,7 +126,7 @@ def volume_of(claim: PersistentVolumeClaim) -> dict[str, Any]:
 
 
 class Site:
-    """A project with a researcher and a viewer, and storage."""
+    """A project with a researcher, a viewer and storage."""
 
     def __init__(self, kubeconfig: Path, admin: Transport) -> None:
         self._kubeconfig = kubeconfig
@@ -137,13 +137,13 @@ class Site:
         return await asyncio.to_thread(muster, self._kubeconfig, *who, "data", *words)
 
     async def must(self, *words: str) -> str:
-        """What a researcher's command prints, which succeeds."""
+        """Run a researcher's command, which must succeed; return its output."""
         done = await self.run("ann", *words)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     async def refused(self, *words: str, user: str = "ann") -> str:
-        """What a command says that fails."""
+        """Run a command that must fail; return its error."""
         done = await self.run(user, *words)
         assert (done.returncode, done.stdout) == (1, ""), done.stderr
         return done.stderr

@@ -32,7 +32,7 @@ def contents(path: Path) -> dict[str, str]:
 
 
 def event(reason: str, message: str, component: str) -> dict[str, object]:
-    """Return an event of the present."""
+    """Return an event with the present time."""
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -99,7 +99,7 @@ def test_a_part_that_may_not_be_read_is_a_problem(
     assert f"{subject}: not read (Forbidden)" in files["problems.txt"].splitlines()
     assert (
         "refused by the test" not in files["problems.txt"]
-    )  # the answer of a real API server names the user
+    )  # the message of a real API server, with the user's name
 
 
 def test_an_existing_file_is_kept(muster: Muster, server: MemoryApiServer, tmp_path: Path) -> None:

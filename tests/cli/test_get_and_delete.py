@@ -1,4 +1,4 @@
-"""`muster get` and `muster delete`: what is shown of a job, and what goes with it."""
+"""`muster get` and `muster delete`: the fields of a job, and the objects deleted with it."""
 
 from __future__ import annotations
 

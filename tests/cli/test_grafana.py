@@ -1,4 +1,4 @@
-"""Grafana's own library for dashboards (grafana-foundation-sdk, in Go) reads every dashboard that ships."""
+"""Grafana's own library for dashboards (grafana-foundation-sdk, in Go) reads every shipped dashboard."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DAMAGES: Final[dict[str, tuple[Callable[[dict[str, Any]], object], str]]] = {
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program that reads a dashboard."""
+    """Return the program that reads a dashboard."""
     loaded = subprocess.run(
         ["go", "mod", "download"], cwd=SOURCES, capture_output=True, text=True, timeout=120, check=False
     )

@@ -1,4 +1,4 @@
-"""`muster operator-yaml --helm`: what is written without Helm at hand; tests/chart has Helm itself."""
+"""`muster operator-yaml --helm`: the written files, without running Helm; tests/chart runs Helm."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Who asks: `whoami`, `login`, `logout`, acting as others, credentials of plugins, and requests that are denied."""
+"""The identity of a user: `whoami`, `login`, `logout`, impersonation, credentials of plugins, and denied requests."""
 
 from __future__ import annotations
 

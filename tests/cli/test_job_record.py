@@ -1,4 +1,4 @@
-"""`orchestrator.views.job_record`: one form of a job in every command and in the Python client."""
+"""`orchestrator.views.job_record`: each command and the Python client show a job in one form."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NAMESPACE = "muster-team-a"
 HALF = ("-i", "image", "-g", "0.5", "--interactive", "-s", "ingress", "--port", "80")
 CHANGES = {"ageSeconds", "events", "gpuDetails"}
-"""Fields that differ between two readings of the same job."""
+"""Fields that can differ between two readings of one job."""
 
 
 def without_changes(job: dict[str, Any]) -> dict[str, Any]:

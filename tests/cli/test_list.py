@@ -1,4 +1,4 @@
-"""`muster list`: the table, its forms for programs, and what is said where there is nothing to list."""
+"""`muster list`: the table, its formats for programs, and the text if there is nothing to list."""
 
 from __future__ import annotations
 

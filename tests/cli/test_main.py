@@ -41,7 +41,7 @@ def test_help_imports_no_command_and_no_transport() -> None:
 
 
 def modules_after(*arguments: str) -> set[str]:
-    """What a process has imported when it has run a command."""
+    """Return the modules that a process has imported after a command."""
     call = f"main({list(arguments)!r})"
     script = f"import sys; from orchestrator.cli.main import main; {call}; print(*sorted(sys.modules))"
     return set(_python(script).stdout.splitlines()[-1].split())

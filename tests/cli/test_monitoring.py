@@ -1,4 +1,4 @@
-"""The dashboards and rules that ship: every metric that they name exists, and promtool finds nothing to say of them."""
+"""The shipped dashboards and rules: every metric that they name exists, and promtool finds no fault."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def known() -> set[str]:
 
 
 def expressions() -> dict[str, str]:
-    """Every expression of panels and rules, by where it stands."""
+    """Return every expression of panels and rules, by its location."""
     panels = {
         f"{name}: {panel['title']} {target['refId']}": target["expr"]
         for name, board in DASHBOARDS.items()
@@ -158,7 +158,7 @@ def test_every_alert_names_commands_that_exist() -> None:
 
 
 def before_anything() -> set[str]:
-    """The names of all series of an operator and an agent to which nothing has happened yet."""
+    """Return the names of all series of a new operator and a new agent."""
     pages = [
         leader(reading((project("team-a", 3000),), ())).page().text,
         render(NodeReading((GpuReading(Gpu(0), Sample(), full_reading().gpus[0].upkeep),)), AgentFigures()),
@@ -168,7 +168,7 @@ def before_anything() -> set[str]:
 
 @pytest.mark.parametrize("where", [*expressions(), *PROJECT_QUERIES])
 def test_shown_counters_exist_from_the_beginning(where: str) -> None:
-    """What a counter is when it is first seen is no increase: one that begins at 1 has hidden that."""
+    """The first value of a counter is no increase, so a counter that began at 1 would hide one event."""
     text = expressions().get(where) or PROJECT_QUERIES[where]
     counters = {metric.name for metric in (*operator.METRICS, *agent.METRICS) if metric.kind == "counter"}
     names = {name for name in NAME.findall(STRING.sub('""', text)) if name in counters}
@@ -200,7 +200,7 @@ def test_promtool_finds_nothing_to_say_of_the_pages() -> None:
 
 @promtool
 def test_promtool_takes_the_scrape_configuration(tmp_path: Path) -> None:
-    """Debian's build knows no Kubernetes: that part is put in place of by an address."""
+    """Debian's build has no Kubernetes discovery: an address replaces that part."""
     document = yaml.safe_load(FILES["muster-scrape.yaml"])
     (job,) = document["scrape_configs"]
     assert list(job.pop("kubernetes_sd_configs")[0]) == ["role", "namespaces"]

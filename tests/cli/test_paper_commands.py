@@ -1,4 +1,4 @@
-"""Every command that TR-4858 prints, with `muster` for `runai`: each line must mean what the paper means by it."""
+"""Every command in TR-4858, with `muster` for `runai`: each line must have the paper's meaning."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_notebook_gets_its_base_url_and_an_ingress(
     assert container["command"] == ["start-notebook.sh"]
     assert container["args"] == ["--NotebookApp.base_url=team-a-test-ingress"]
     paths = _only(server, "ingresses")["spec"]["rules"][0]["http"]["paths"]
-    # the paper's figure shows the short path, later versions made the long one
+    # the paper's figure shows the short path, later versions use the long one
     assert [path["path"] for path in paths] == ["/team-a-a-1-1-jupyter", "/a-1-1-jupyter"]
     for path in paths:
         assert path["backend"]["service"] == {"name": "a-1-1-jupyter", "port": {"number": 8888}}

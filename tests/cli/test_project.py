@@ -344,7 +344,7 @@ async def test_a_namespace_that_never_comes_means_that_the_operator_does_not_run
 async def test_a_missing_namespace_is_explained_by_the_condition_of_the_project(
     kubeconfig: Path, server: MemoryApiServer
 ) -> None:
-    """The namespace of an earlier project of that name is still being deleted."""
+    """The namespace of an earlier project with this name is still terminating."""
     why = "the namespace muster-late is being deleted: the project has another one after that"
     condition = {"type": "Ready", "status": "False", "reason": "NoNamespace", "message": why}
     server.add({**project_of("late", 1), "status": {"conditions": [condition]}})
@@ -358,7 +358,7 @@ async def test_a_missing_namespace_is_explained_by_the_condition_of_the_project(
 def test_quotas_for_gpu_models_are_set_changed_and_removed(
     muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:
-    """Every node of the fake has this model."""
+    """Every node of the double has this model."""
     model = "Tesla-V100-SXM2-32GB"
 
     def models() -> object:

@@ -1,6 +1,6 @@
-"""Whatever is typed: never a traceback, a documented exit code, and nothing half-done.
+"""Random arguments: never a traceback, always a documented exit code, and no half-done change.
 
-The words come from the commands themselves, so that new flags are tried without anybody thinking of it.
+The words come from the commands themselves, so that new flags are tried too.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from tests.cli.memory_api_server import MemoryApiServer
 
 SERVES = {"operator", "agent"}
-"""Commands that run until they are stopped, when their arguments are right."""
+"""Commands that run until they are stopped, if their arguments are valid."""
 WAITS = {"--watch", "-w", "--attach", "--jupyter", "-f", "--follow", "--kubeconfig", "--context"}
-"""Options after which a command waits for what never comes here, or that lead away from the test's server."""
+"""Options with which a command waits for ever, or leaves the test's server."""
 JUNK = [
     "",
     "-",
@@ -75,7 +75,7 @@ VALUES = [
 
 
 def commands() -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Give every command and the words that call it."""
+    """Yield every command, with the words that call it."""
     root = click.Context(muster, info_name="muster")
     for name in COMMANDS:
         command = muster.get_command(root, name)
@@ -113,7 +113,7 @@ def vectors(draw: st.DrawFn) -> list[str]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _folder_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Commands that write into a folder of any name do so away from the repository."""
+    """Run commands in a folder outside the repository, because some write into a folder with a given name."""
     before = Path.cwd()
     os.chdir(tmp_path_factory.mktemp("random"))
     try:
@@ -172,7 +172,7 @@ def test_no_arguments_give_a_traceback_or_leave_anything_half_done(
 
 
 def wrong_values() -> Iterator[Any]:
-    """Give every flag of every command whose values can be wrong, with a value that is."""
+    """Yield every option of every command whose values can be invalid, with invalid values."""
     for words, command in ALL.items():
         for option in options(command):
             if option.is_flag or not option.expose_value:
@@ -202,7 +202,7 @@ def test_a_wrong_value_is_one_line_that_names_the_flag_and_the_allowed_values(
 
 
 def _required(words: tuple[str, ...]) -> list[str]:
-    """Return arguments without which the command line would be wrong for another reason."""
+    """Return the other required arguments, so that only the tested value is wrong."""
     command = ALL[words]
     needed = [each for each in command.params if each.required]
     given = [

@@ -1,4 +1,4 @@
-"""Who may do what, asked of a real API server with the roles that muster ships."""
+"""The rights of the shipped roles on a real API server."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ROLES = {"ann": "muster-researcher", "vic": "muster-viewer", "pia": "muster-proj
 
 @pytest.fixture(scope="module")
 def kubeconfig(shared_lab: Lab) -> Iterator[Path]:
-    """A project whose namespace has a researcher, a viewer and an administrator; cleo administers the cluster."""
+    """Yield a project whose namespace has a researcher, a viewer and an administrator; cleo administers the cluster."""
     asyncio.run(_prepare(shared_lab.kubeconfig))
     yield shared_lab.kubeconfig
     asyncio.run(_clean(shared_lab.kubeconfig))
@@ -91,13 +91,13 @@ def _binding(kind: str, user: str, role: str) -> dict[str, Any]:
 
 
 def run(kubeconfig: Path, user: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line as somebody, whom the administrator of the lab may impersonate."""
+    """Run the command line as another user, whom the administrator of the lab may impersonate."""
     who = ("--as", user, "--as-group", "system:authenticated")
     return muster(kubeconfig, *who, "-p", PROJECT, *words)
 
 
 def listed(kubeconfig: Path, user: str) -> set[tuple[str, ...]]:
-    """Names and states of the jobs that somebody is shown."""
+    """Return names and states of the jobs that the user sees."""
     lines = run(kubeconfig, user, "list", "--no-headers").stdout.splitlines()
     return {tuple(line.split()[:2]) for line in lines}
 
@@ -203,13 +203,13 @@ def test_names_are_completed_from_a_real_server(kubeconfig: Path) -> None:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not (
         offered := completed(environment)
-    ):  # nobody waits long for a completion: a slow server offers nothing
+    ):  # a completion must be quick: with a slow server it offers nothing
         assert time.monotonic() < deadline
     assert offered == ["plain,complete-me"]
     assert run(kubeconfig, "ann", "delete", "complete-me").returncode == 0
 
 
 def completed(environment: dict[str, str]) -> list[str]:
-    """What a shell is told to offer."""
+    """Return the completions that the shell gets."""
     done = subprocess.run(MUSTER, env=environment, capture_output=True, text=True, timeout=300, check=True)
     return done.stdout.splitlines()

@@ -40,7 +40,7 @@ workloads:
 
 @pytest.fixture
 def cluster(server: MemoryApiServer) -> MemoryApiServer:
-    """Two ready nodes of eight GPUs."""
+    """Return a server with two ready nodes of eight GPUs."""
     for name in ("dgx1-1", "dgx1-2"):
         amounts = {"nvidia.com/gpu": "8", "cpu": "80", "memory": "512Gi", "pods": "110"}
         server.add(
@@ -68,7 +68,7 @@ def full(tmp_path: Path) -> str:
 def run_job(
     muster: Muster, server: MemoryApiServer, name: str, gpus: int, *, node: str = "", **status: Any
 ) -> None:
-    """Submit a job to team-a and let its pod run on a node, or wait."""
+    """Submit a job to team-a, and let its pod run on a node or stay pending."""
     secret = ("-e", "TOKEN=hunter2", "-e", "KEY=SECRET:vault,key")
     server.add(secret_of("vault", "muster-team-a", key=""))
     assert muster("submit", name, "-i", "image", "-g", str(gpus), *secret).code == 0
@@ -276,7 +276,7 @@ def test_explain_shows_the_reason_the_project_the_holders_and_the_remedies(
 
 
 def test_explain_says_of_which_moment_its_figures_are(muster: Muster, tmp_path: Path) -> None:
-    """The reason is about the cluster after the next decision, the tables are about it as it is now."""
+    """The reason is about the cluster after the next decision, and the tables are about the present."""
     path = tmp_path / "taken.yaml"
     path.write_text(
         """
@@ -470,7 +470,7 @@ def eviction(pod: str = "one-0", **changes: Any) -> EvictionRecord:
 
 
 def record(server: MemoryApiServer, *evictions: EvictionRecord) -> None:
-    """Let the operator have written these down."""
+    """Store these evictions as the operator's records."""
     for each in evictions:
         server.add(
             {

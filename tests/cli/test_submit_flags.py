@@ -1,4 +1,4 @@
-"""Every flag of submit: what it becomes in Kubernetes, what is refused, what must be there first."""
+"""Every flag of submit: the resulting objects, the refused values, and the objects that must exist."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ def test_the_short_path_of_an_ingress_belongs_to_its_first_job(
 def test_an_ingress_has_the_class_and_the_host_that_stand_on_the_namespace(
     muster: Muster, server: MemoryApiServer
 ) -> None:
-    """Each project's host is its own, so jobs of one name have both paths there; an Ingress of old takes its path."""
+    """Each project has its own host, so equal names of jobs do not collide. An old Ingress occupies its path."""
     for project in ("team-c", "team-d"):
         space = namespace_of(project)
         space["metadata"]["annotations"] = {
@@ -410,7 +410,7 @@ def test_a_distributed_job_is_a_gang_with_an_index(
         assert (variables["WORLD_SIZE"], variables["MASTER_ADDR"]) == (str(pods), "x-0.x")
         assert (variables["PET_NODE_RANK"], variables["PET_NPROC_PER_NODE"]) == ("$(RANK)", "2")
         names = list(variables)
-        assert names.index("RANK") < names.index("PET_NODE_RANK")  # what is expanded stands before
+        assert names.index("RANK") < names.index("PET_NODE_RANK")  # a variable must precede its uses
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Nothing that a submission is given is read or parsed twice (cli/submit_request.py)."""
+"""A submission reads and parses each of its inputs once (cli/submit_request.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Templates of `submit`: the commands that keep them (`cli/template.py`), and how they fill flags."""
+"""Templates of `submit`: the commands that store them (`cli/template.py`), and how they fill flags."""
 
 from __future__ import annotations
 

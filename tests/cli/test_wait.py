@@ -22,7 +22,7 @@ NAMESPACE = "muster-team-a"
 
 
 def end(server: MemoryApiServer, name: str, condition: str) -> None:
-    """Let the Job have ended so."""
+    """Set the condition with which the Job has ended."""
     job: dict[str, Any] | None = server.find("jobs", name, NAMESPACE)
     assert job is not None
     server.add({**job, "status": {"conditions": [{"type": condition, "status": "True"}]}})
@@ -30,7 +30,7 @@ def end(server: MemoryApiServer, name: str, condition: str) -> None:
 
 @contextmanager
 def once_watched(server: MemoryApiServer, change: Callable[[], object]) -> Iterator[None]:
-    """Make the change as soon as somebody watches Jobs who did not before."""
+    """Make the change as soon as a new watch of Jobs begins."""
     before = watches(server)
 
     def act() -> None:

@@ -1,4 +1,4 @@
-"""`muster list --watch` (`cli/watching.py`): for people and for programs."""
+"""`muster list --watch` (`cli/watching.py`), for users and for programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATIENCE_SECONDS = 120
 
 
 class Watching:
-    """A `muster list --watch` in a process of its own."""
+    """A running `muster list --watch`."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -40,11 +40,11 @@ class Watching:
             self._lines.put(line.rstrip("\n"))
 
     def next(self) -> str:
-        """Return the next line; fail when none comes in time."""
+        """Return the next line. Fails if none comes in time."""
         return self._lines.get(timeout=PATIENCE_SECONDS)
 
     def until(self, *words: str) -> list[str]:
-        """Return the cells of the first line that has these words."""
+        """Return the cells of the first line with these words."""
         while True:
             cells = self.next().split()
             if set(words) <= set(cells):
@@ -108,7 +108,7 @@ def test_a_watch_that_may_not_list_ends_at_once(
 
 
 def _until_watched(server: MemoryApiServer) -> None:
-    """Wait until the command watches: what changed before it did, it would never hear of."""
+    """Wait until the command watches, because it never learns of earlier changes."""
 
     def watched() -> set[str]:
         return {path.rsplit("/", 1)[-1] for way, path in server.requests if way == "WATCH"}

@@ -1,4 +1,4 @@
-"""A site as in TR-4858: two DGX-1 with 16 GPUs, four teams; the containers truly run."""
+"""A site as in TR-4858: two DGX-1 with 16 GPUs, four teams, and real containers."""
 
 import asyncio
 import json
@@ -15,16 +15,16 @@ from tests.cli_table.table import Site
 from tests.control.operators import must, operator, prepare
 
 QUOTAS: Mapping[str, int] = {"team-a": 4, "team-b": 2, "team-c": 2, "team-d": 8}
-"""Of the paper's sections 4.8 to 4.10; other scenarios name their own."""
+"""The quotas in sections 4.8 to 4.10 of the paper. Other scenarios name their own quotas."""
 DIRECTORIES = ("--directory", "/mnt:rw", "--directory", "/tmp:rw")  # noqa: S108 - of the nodes
-"""What the jobs of the paper mount."""
+"""The directories that the paper's jobs mount."""
 
 _KINDS = "jobs,statefulsets,deployments,services,ingresses,persistentvolumeclaims"
 
 
 @pytest.fixture(scope="session")
 def real_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Two real nodes, the orchestrator running, a project for each team."""
+    """Yield a lab with two real nodes, a running orchestrator, and a project for each team."""
     lab = start("cli", nodes=0, real_nodes=2, detach=False, state_dir=tmp_path_factory.mktemp("labs"))
     directory = tmp_path_factory.mktemp("operator")
     try:
@@ -39,7 +39,7 @@ def real_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture
 def site(real_lab: Lab, tmp_path: Path) -> Site:
-    """A terminal with `runai`, `muster` and `kubectl`, on a cluster that runs no job."""
+    """Return a terminal with `runai`, `muster` and `kubectl`, on a cluster without jobs."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("runai", "muster"):
@@ -62,7 +62,9 @@ def site(real_lab: Lab, tmp_path: Path) -> Site:
 
 @pytest.fixture
 def with_quotas(site: Site) -> Callable[[Mapping[str, int]], None]:
-    """Give the projects other quotas; what becomes less comes first, so that they fit the cluster at every moment."""
+    """Return a function that sets the quotas of projects. It reduces quotas first, so that the sum always fits the
+    cluster.
+    """
 
     def change(quotas: Mapping[str, int]) -> None:
         projects = json.loads(site.must("kubectl get projects -o json"))["items"]

@@ -46,7 +46,7 @@ _KEYS = frozenset({"line", "printed", "input", "eventually", *_OUTPUT_KEYS, *_CL
 
 @dataclass(frozen=True)
 class Step:
-    """One line and what must come of it."""
+    """One line and its expected results."""
 
     line: str
     expected: Mapping[str, Any] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Lines that follow each other."""
+    """Lines in order."""
 
     name: str
     quotas: Mapping[str, int]
@@ -63,7 +63,7 @@ class Scenario:
 
 
 def load(path: Path) -> list[Scenario]:
-    """Read a table. ValueError if a step has a key that is none."""
+    """Read a table. Raises ValueError for an unknown key in a step."""
     scenarios = []
     for entry in yaml.safe_load(path.read_text()):
         steps = []
@@ -95,14 +95,14 @@ def cells(text: str) -> tuple[list[str], dict[str, dict[str, str]]]:
 
 
 class Site:
-    """A cluster as a person at a terminal has it: a shell, `runai`, `kubectl` and a kubeconfig."""
+    """A cluster as a user at a terminal sees it: a shell, `runai`, `kubectl` and a kubeconfig."""
 
     def __init__(self, environment: Mapping[str, str], directory: Path) -> None:
         self.environment = environment
         self.directory = directory
 
     def shell(self, line: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
-        """Run one line of shell as it is; the exit code is 124 if it does not end in time."""
+        """Run one line of shell unchanged. The exit code is 124 if it does not end in time."""
         return subprocess.run(
             ["timeout", str(LINE_SECONDS), "/bin/bash", "-c", line],
             input=given or "",
@@ -114,13 +114,13 @@ class Site:
         )
 
     def must(self, line: str) -> str:
-        """Run a line that has to succeed; give what it printed."""
+        """Run a line that must succeed; return its output."""
         done = self.shell(line)
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
         return done.stdout
 
     def pods(self) -> dict[str, list[dict[str, Any]]]:
-        """All pods of workloads, by the name of the workload."""
+        """Return all pods of workloads, by workload."""
         found: dict[str, list[dict[str, Any]]] = {}
         for pod in json.loads(self.must("kubectl get pods -A -l muster.dev/workload -o json"))["items"]:
             found.setdefault(pod["metadata"]["labels"]["muster.dev/workload"], []).append(pod)
@@ -128,7 +128,7 @@ class Site:
 
 
 def carry_out(scenario: Scenario, site: Site) -> None:
-    """Run all steps; the first that does not do what it must is an AssertionError that shows it."""
+    """Run all steps. Raises AssertionError for the first step with a wrong result, with that result."""
     for line in scenario.needs:
         site.must(line)
     for step in scenario.steps:
@@ -137,7 +137,7 @@ def carry_out(scenario: Scenario, site: Site) -> None:
         while (fault := _fault(step, done, site)) and time.monotonic() < deadline:
             if step.expected.get("eventually"):
                 done = site.shell(step.line, step.expected.get("input"))
-            elif _said(step, done):  # the line itself is at fault, and it is not repeated
+            elif _said(step, done):  # the line itself is wrong, so it is not repeated
                 break
             time.sleep(0.2)
         assert not fault, f"{step.line}\n  {fault}\n--- stdout\n{done.stdout}--- stderr\n{done.stderr}"
@@ -148,7 +148,7 @@ def _fault(step: Step, done: "subprocess.CompletedProcess[str]", site: Site) -> 
 
 
 def _said(step: Step, done: "subprocess.CompletedProcess[str]") -> str:
-    """What is wrong with exit code and output."""
+    """Return the error in exit code and output; empty if they are as expected."""
     expected = step.expected
     if done.returncode != expected.get("exit", 0):
         return f"exit code {done.returncode}, not {expected.get('exit', 0)}"
@@ -173,7 +173,7 @@ def _said(step: Step, done: "subprocess.CompletedProcess[str]") -> str:
 
 
 def _did(step: Step, site: Site) -> str:
-    """What is wrong with the cluster."""
+    """Return the error in the cluster's state; empty if it is as expected."""
     expected = step.expected
     if expected.keys() & {"runs", "waits", "gone"}:
         pods = site.pods()
@@ -199,7 +199,7 @@ def _did(step: Step, site: Site) -> str:
 
 
 def _runs(pod: Mapping[str, Any]) -> bool:
-    """Whether containers of a real node's runtime run: simulated ones have no identity."""
+    """Return whether containers of a real container runtime run: simulated ones have no container id."""
     containers = pod["status"].get("containerStatuses", [])
     return bool(containers) and all(
         "running" in each["state"] and each.get("containerID", "").startswith("containerd://")
@@ -208,7 +208,7 @@ def _runs(pod: Mapping[str, Any]) -> bool:
 
 
 def _at(document: Any, path: str) -> Any:
-    """The field at `a.b.0.c`; a part in quotes may hold dots."""
+    """Return the field at `a.b.0.c`. A quoted part may contain dots."""
     for quoted, plain in re.findall(r"'([^']*)'|([^.]+)", path):
         key = quoted or plain
         if isinstance(document, list):

@@ -1,4 +1,4 @@
-"""What a person types arrives in the container byte for byte, or is refused with the reason and nothing is made."""
+"""User input arrives in the container byte for byte, or is refused with the reason, and then nothing is created."""
 
 import json
 import shlex
@@ -28,7 +28,7 @@ VALUES = {
     "CONTROL": "\x01\x07\x1b[31m\x7f\t",
     "LONG": "0123456789abcdef" * 4096,
 }
-MAX_BYTES = 128 * 1024  # of one argument or variable: the kernel's MAX_ARG_STRLEN
+MAX_BYTES = 128 * 1024  # the kernel's limit for one argument or variable, MAX_ARG_STRLEN
 
 
 def submit(site: Site, *arguments: str | bytes) -> subprocess.CompletedProcess[bytes]:
@@ -38,7 +38,7 @@ def submit(site: Site, *arguments: str | bytes) -> subprocess.CompletedProcess[b
 
 
 def read(site: Site, job: str, path: str) -> bytes:
-    """A file of the process that the job's container runs."""
+    """Return a file in /proc of the process in the job's container."""
     site.must(
         f"kubectl wait -n muster-team-a --for=condition=Ready pod -l muster.dev/workload={job} --timeout=180s"
     )

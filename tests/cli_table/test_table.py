@@ -1,4 +1,4 @@
-"""Every command line of the papers, and those of scripts written for Run:AI, as they are printed, with `runai`."""
+"""Every command line in the papers, and in scripts for Run:AI, unchanged, with `runai`."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""The same cluster in memory as the command line's tests have."""
+"""The cluster in memory of the command line's tests, for tests of the client."""
 
 from tests.cli.conftest import kubeconfig, server
 

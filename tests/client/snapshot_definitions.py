@@ -1,4 +1,4 @@
-"""The definitions of VolumeSnapshots as external-snapshotter publishes them."""
+"""The definitions of VolumeSnapshots, as external-snapshotter publishes them."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parent / "snapshot_crds"
 
 
 async def apply_snapshot_definitions(admin: Transport) -> None:
-    """Apply all of them; the API server may take a moment until it serves them."""
+    """Apply all definitions. The API server can need a moment until it serves them."""
     for path in sorted(FOLDER.glob("*.yaml")):
         (definition,) = (part for part in yaml.safe_load_all(path.read_text(encoding="utf-8")) if part)
         await apply(admin, definition)

@@ -1,4 +1,6 @@
-"""The Python client, plain and asynchronous: its operations, its errors, and the examples of docs/reference/sdk.md."""
+"""The Python client, synchronous and asynchronous: its operations, its errors, and the examples in
+docs/reference/sdk.md.
+"""
 
 from __future__ import annotations
 

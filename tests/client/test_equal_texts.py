@@ -1,4 +1,4 @@
-"""That equal texts of several objects are kept once, and nothing else of an object changes."""
+"""Equal texts in several objects share memory, and nothing else in an object changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Inner(msgspec.Struct, frozen=True):
 
 
 class Outer(msgspec.Struct):
-    """Of every kind of value that an object has some."""
+    """An object with every kind of value."""
 
     text: str = ""
     number: int | None = None
@@ -60,7 +60,7 @@ def copy_of(outer: Outer) -> Outer:
 
 
 def deep(value: Any) -> Any:
-    """A copy in which every text is an object of its own."""
+    """Return a copy in which every text is a separate object."""
     if type(value) is str:
         return "".join(list(value)) if len(value) > 1 else value
     if isinstance(value, dict):
@@ -73,7 +73,7 @@ def deep(value: Any) -> Any:
 
 
 def texts_of(value: Any) -> list[str]:
-    """All texts but the keys of dicts, in order."""
+    """Return all texts except the keys of dicts, in order."""
     if type(value) is str:
         return [value]
     if isinstance(value, dict):
@@ -92,7 +92,7 @@ def test_objects_are_unchanged_and_have_their_equal_texts_in_common(objects: lis
     texts = EqualTexts()
     for outer in shared:
         texts.share_in(outer)
-    assert list(map(repr, shared)) == list(map(repr, before))  # repr tells 1 from True and from 1.0
+    assert list(map(repr, shared)) == list(map(repr, before))  # repr distinguishes 1 from True and from 1.0
     all_texts = [text for outer in shared for text in texts_of(outer)]
     assert len({id(text) for text in all_texts}) == len(set(all_texts))
 

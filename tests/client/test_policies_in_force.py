@@ -1,4 +1,4 @@
-"""Whether the policies are in force is told plainly, whatever is missing."""
+"""The client reports plainly whether the policies are in force, whichever object is missing."""
 
 from typing import Any
 

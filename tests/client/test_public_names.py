@@ -1,4 +1,4 @@
-"""`orchestrator.client` exports what its users need: every type in a signature or a field of what it exports."""
+"""`orchestrator.client` exports every type in a signature or a field of its exports."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 PUBLIC: list[str] = orchestrator.client.__getattr__("__all__")
 NOT_FOR_USERS = {
-    "Operations",  # of `AsyncJob`: those of AsyncClient
-    "Access",  # what AsyncClient() takes: `of_kubeconfig` makes it
-    "Target",  # of `AsyncClient.streams`, for conversations with a container
+    "Operations",  # a field of `AsyncJob`: the operations of AsyncClient
+    "Access",  # an argument of AsyncClient(), made by `of_kubeconfig`
+    "Target",  # an argument of `AsyncClient.streams`, for conversations with a container
     "Pod",
-    "Surroundings",  # of `WorkloadView`, which says in `waits_because` what follows from it
+    "Surroundings",  # a field of `WorkloadView`, whose `waits_because` has the result
 }
 
 
@@ -39,7 +39,7 @@ def annotations_of(public: Any) -> Iterator[Any]:
         **{name: getattr(orchestrator.client, name) for name in PUBLIC},
         "AbstractAsyncContextManager": AbstractAsyncContextManager,
         "Path": Path,
-        "Resource": type(None),  # which kind an object is: the client's own affair
+        "Resource": type(None),  # the kind of an object, used only inside the client
         "TracebackType": types.TracebackType,
         "Where": str | orchestrator.client.Scope | None,
     }

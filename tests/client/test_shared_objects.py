@@ -1,4 +1,4 @@
-"""That equal objects of several caches are kept once, and no object is taken for another."""
+"""Equal objects in several caches share memory, and no object is confused with another."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_objects_whose_version_the_server_chooses_are_shared_too() -> None:
 
 @dataclass
 class Cache:
-    """What is looked at of a cache."""
+    """The used interface of a cache."""
 
     request: tuple[object, ...] = ("/api/v1/pods",)
     kind: str = "Pod"

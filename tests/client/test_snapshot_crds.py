@@ -1,4 +1,6 @@
-"""What muster reads and writes of VolumeSnapshots is in their definition, as external-snapshotter publishes it."""
+"""The fields of VolumeSnapshots that muster reads and writes are in the definition that
+external-snapshotter publishes.
+"""
 
 from typing import Any
 

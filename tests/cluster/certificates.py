@@ -1,4 +1,4 @@
-"""Certificates for servers on loopback and for those who ask them."""
+"""Certificates for servers on loopback and for their clients."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def _name(common_name: str) -> x509.Name:
 
 
 class Authority:
-    """A certificate authority that lives for one test."""
+    """A certificate authority for one test."""
 
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         builder = self._builder("test authority", self._key.public_key())
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        # what Python 3.13 wants by itself (VERIFY_X509_STRICT)
+        # key usages that Python 3.13 requires by default (VERIFY_X509_STRICT)
         usage = dict.fromkeys(_USAGES, False) | {"key_cert_sign": True}
         builder = builder.add_extension(x509.KeyUsage(**usage), critical=True)
         identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
@@ -71,7 +71,7 @@ class Authority:
         )
 
     def server_context(self, host: str = "127.0.0.1") -> ssl.SSLContext:
-        """Return the context of a server that asks for a client certificate of this authority."""
+        """Return the TLS context of a server that requires a client certificate of this authority."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=self.pem.decode())
         context.verify_mode = ssl.CERT_REQUIRED
         certificate, key = self.issue("server", host=host)

@@ -32,7 +32,7 @@ SILENCE: Final = "nothing comes any more, and the connection stays"
 
 @dataclass(frozen=True)
 class Request:
-    """One request as the server saw it."""
+    """One received request."""
 
     method: str
     path: str
@@ -43,7 +43,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """A whole answer. `body` is JSON, or bytes to be sent as they are."""
+    """A complete answer. `body` is JSON, or bytes that are sent unchanged."""
 
     body: JSON | bytes = field(default_factory=dict)
     code: int = 200
@@ -51,21 +51,23 @@ class Answer:
 
 
 class Watch:
-    """An answer that streams: events (objects), raw bytes, what is waited for, and at the end END, CUT or SILENCE."""
+    """A streamed answer: events (objects), raw bytes, asyncio events to wait for, and at the
+    end END, CUT or SILENCE.
+    """
 
     def __init__(self, *steps: JSON | bytes | str | asyncio.Event) -> None:
         self.steps = steps
 
 
 class Hang:
-    """No answer at all, ever."""
+    """The server never answers."""
 
 
 Scripted = Answer | Watch | Hang | str
 
 
 class FakeApiServer:
-    """See the module."""
+    """A scripted API server; see the module."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -74,11 +76,13 @@ class FakeApiServer:
         self._stopped = asyncio.Event()
 
     def on(self, method: str, path: str, *answers: Scripted | Callable[[Request], Answer]) -> None:
-        """Say what the next requests get. `method` WATCH is a GET with `watch=true`; answers may be functions."""
+        """Set the answers to the next requests. The method WATCH is a GET with `watch=true`. An answer can be a
+        function.
+        """
         self._scripts[method, path].extend(answers)
 
     def requests_of(self, method: str, path: str | None = None) -> list[Request]:
-        """Return the requests so far of a method, and of a path if one is given."""
+        """Return the received requests with a method, and with a path if one is given."""
         return [
             request
             for request in self.requests
@@ -86,11 +90,11 @@ class FakeApiServer:
         ]
 
     def stop(self) -> None:
-        """Let go of every request that hangs."""
+        """Let every hanging request end."""
         self._stopped.set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Answer one request by the script."""
+        """Answer one request from the script."""
         method = "WATCH" if request.query.get("watch") == "true" else request.method
         text = await request.text()
         seen = Request(
@@ -160,18 +164,18 @@ async def serving(*, tls: ssl.SSLContext | None = None) -> AsyncIterator[FakeApi
 
 
 def access_to(server: FakeApiServer, *, token: Callable[[], str | None] = lambda: None) -> Access:
-    """Return an access to the server over plain HTTP."""
+    """Return access to the server over plain HTTP."""
     return Access(server=server.url, namespace="default", context="fake", user="test", ssl=None, token=token)
 
 
 def status(code: int, reason: str = "", message: str = "", **details: Any) -> JSON:
-    """Return a `Status` object as the API sends it for a failure."""
+    """Return a `Status` object as the API server sends it for a failure."""
     answer: JSON = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
     return {**answer, "details": details} if details else answer
 
 
 def error_answer(code: int, reason: str = "", message: str = "", *, retry_after: str = "") -> Answer:
-    """Return a whole answer that says no."""
+    """Return a complete answer with an error."""
     headers = {"Retry-After": retry_after} if retry_after else {}
     return Answer(status(code, reason, message), code, headers)
 
@@ -205,7 +209,7 @@ def event(type_: str, thing: JSON) -> JSON:
 
 
 def bookmark(version: str) -> JSON:
-    """Return a bookmark just as kube-apiserver sends it: an object with hardly anything in it."""
+    """Return a bookmark as kube-apiserver sends it: an object with almost no fields."""
     return event(
         "BOOKMARK",
         {

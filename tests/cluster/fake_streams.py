@@ -57,7 +57,7 @@ async def playing(
 
 
 def last_word(exit_code: int = 0, *, message: str = "") -> bytes:
-    """Return the `Status` with which the server ends a process."""
+    """Return the `Status` that the server sends when a process ends."""
     status: dict[str, Any] = {"metadata": {}, "status": "Success"}
     if message:
         status = {"status": "Failure", "reason": "InternalError", "message": message, "code": 500}

@@ -17,7 +17,7 @@ BECAUSE = {"muster.dev/eviction-reason": "team-b reclaims its quota"}
 
 
 def eviction_blocked() -> Answer:
-    """What the API server says when a budget does not allow the eviction."""
+    """Return the API server's answer if a disruption budget forbids the eviction."""
     cause = {"reason": "DisruptionBudget", "message": "The disruption budget b needs 1 healthy pods"}
     body = {
         "kind": "Status",

@@ -1,4 +1,4 @@
-"""orchestrator.cluster.exec_plugin: credentials that a command makes."""
+"""orchestrator.cluster.exec_plugin: credentials from a command."""
 
 import json
 import stat
@@ -31,7 +31,7 @@ def kubeconfig(directory: Path, plugin: dict[str, Any], cluster: dict[str, Any] 
 
 
 def script(directory: Path, text: str) -> str:
-    """Write a program beside the kubeconfig and return its path as the kubeconfig names it."""
+    """Write a program beside the kubeconfig; return its path as the kubeconfig names it."""
     path = directory / "plugin"
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)

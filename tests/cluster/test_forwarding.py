@@ -79,7 +79,7 @@ async def conversation(
     far: Callable[[web.WebSocketResponse], Awaitable[None]],
     near: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
 ) -> None:
-    """Let a local program talk to a far one through `relay`, and end when `relay` does."""
+    """Connect a local program with a remote one through `relay`, and return when `relay` ends."""
 
     async def script(socket: web.WebSocketResponse, request: web.Request) -> None:
         await hello(socket)

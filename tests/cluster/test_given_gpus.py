@@ -1,4 +1,4 @@
-"""Which GPUs pods hold where a device plugin chooses them: what the agent of the node says counts before all else."""
+"""The GPUs of pods with a device plugin: the report of the node's agent counts more than any other source."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def bound(name: str, devices: str, **options: Any) -> Pod:
 
 
 def published_gpus(**holders: str) -> GpuNode:
-    """What an agent says: by pod the indices of its GPUs."""
+    """Return the GpuNode of an agent with the indices of the GPUs of each pod."""
     by_index = {int(index): name for name, indices in holders.items() for index in indices.split(",")}
     gpus = [
         {
@@ -51,7 +51,7 @@ def published_gpus(**holders: str) -> GpuNode:
 
 
 class World:
-    """A reader of one node and the pods there."""
+    """A reader of one node and its pods."""
 
     def __init__(self, *pods: Pod, unhealthy: str = "") -> None:
         self.reader = Reader()

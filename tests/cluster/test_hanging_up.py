@@ -1,4 +1,4 @@
-"""What is left early takes its connection with it, whatever the server does about it."""
+"""If a client leaves early, its connection is closed, whatever the server does."""
 
 import asyncio
 import gc
@@ -18,7 +18,7 @@ BEGINNING = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\
 
 @pytest.mark.parametrize("answer", [BEGINNING, b""], ids=["stream left", "request cancelled"])
 def test_a_stream_that_ends_early_leaves_no_connection_behind(answer: bytes) -> None:
-    """The server never answers the farewell of TLS. An open transport is a ResourceWarning, which fails the test."""
+    """The server never answers TLS's close_notify. An open transport is a ResourceWarning, which fails the test."""
     authority, received, done = Authority(), threading.Event(), threading.Event()
     context = authority.server_context()
     context.verify_mode = ssl.CERT_NONE

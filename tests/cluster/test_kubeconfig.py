@@ -30,7 +30,7 @@ def config(
     user: Mapping[str, Any] | None = None,
     cluster: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Return a kubeconfig with one context, cluster and user of that name."""
+    """Return a kubeconfig with one context, one cluster and one user with this name."""
     context = {"cluster": name, "user": name, **({"namespace": namespace} if namespace else {})}
     return {
         "apiVersion": "v1",

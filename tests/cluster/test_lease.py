@@ -18,7 +18,7 @@ PATH = f"{LEASES}/scheduler"
 
 
 class LeaseStore:
-    """One lease, guarded by its resourceVersion as the API server guards it."""
+    """One lease, whose writes need its resourceVersion, as on the API server."""
 
     def __init__(self, server: FakeApiServer) -> None:
         self.lease: JSON | None = None
@@ -28,7 +28,7 @@ class LeaseStore:
         server.on("PUT", PATH, self.put)
 
     def write(self, **spec: Any) -> None:
-        """Put a lease there as another replica would."""
+        """Write the lease as another replica."""
         self._store({"metadata": {"name": "scheduler", "namespace": "muster-system"}, "spec": spec})
 
     @property
@@ -91,7 +91,7 @@ async def test_the_first_replica_makes_the_lease(
 async def test_a_dead_leaders_lease_is_taken_after_its_whole_time_as_seen_from_here(
     store: LeaseStore, transport: Transport, clock: ManualClock
 ) -> None:
-    """Whatever its renewTime says: the other's wall clock may be years off."""
+    """Its renewTime does not matter, because the other machine's clock can be wrong by years."""
     store.write(
         holderIdentity="other", leaseDurationSeconds=30, renewTime="1999-01-01T00:00:00Z", leaseTransitions=4
     )

@@ -14,7 +14,7 @@ from orchestrator.cluster.transport import encode
 
 
 def kinds() -> list[type[Object]]:
-    """Every kind that the cluster layer reads and writes, whatever other tests have imported."""
+    """Return every kind that the cluster layer reads and writes, whatever other tests have imported."""
     for module in pkgutil.iter_modules(orchestrator.cluster.__path__, "orchestrator.cluster."):
         import_module(module.name)
     return [kind for kind in Object.__subclasses__() if kind.__module__.startswith("orchestrator.cluster.")]

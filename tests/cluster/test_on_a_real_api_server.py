@@ -1,4 +1,4 @@
-"""The same promises against a real kube-apiserver: what a scripted one only imitates."""
+"""The guarantees of the client on a real kube-apiserver, which the scripted server only imitates."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def real(lab_access: Access) -> AsyncIterator[Transport]:
 
 @pytest.fixture
 async def namespace(real: Transport) -> AsyncIterator[str]:
-    """A namespace of the test's own, in which pods can be made."""
+    """Yield a namespace for this test, in which pods can be created."""
     made = await real.create(
         NAMESPACES.path(),
         {"metadata": {"name": f"boundary-{os.urandom(4).hex()}"}},
@@ -128,7 +128,7 @@ async def test_a_watch_ends_in_time_and_brings_a_bookmark(real: Transport, names
 async def test_a_watch_from_a_version_that_is_not_there_yet_is_silent_and_ends_well(
     real: Transport, namespace: str
 ) -> None:
-    """What a reflector must not trust: see `Reflector._watch`."""
+    """A reflector must not trust such a watch: see `Reflector._watch`."""
     version = int((await real.list(CONFIG_MAPS.path(namespace), Namespace)).resource_version)
     watch = real.watch(
         CONFIG_MAPS.path(namespace), resource_version=str(version + 10_000_000), timeout_seconds=3
@@ -256,7 +256,7 @@ def election(transport: Transport, namespace: str, identity: str) -> LeaseElecti
         namespace=namespace,
         name="scheduler",
         identity=identity,
-        lease_seconds=60,  # nobody loses it because the machine stands still for a while
+        lease_seconds=60,  # the leader does not lose the lease if the machine is slow for a while
         renew_seconds=0.2,
     )
 

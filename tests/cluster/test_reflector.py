@@ -36,7 +36,7 @@ PATH = "/api/v1/pods"
 
 
 class Recorder:
-    """A reflector of pods and what it told."""
+    """A reflector of pods, and its notifications."""
 
     def __init__(self, transport: Transport, clock: ManualClock, **options: Any) -> None:
         self.change_keys: list[tuple[str, str, str]] = []
@@ -269,7 +269,9 @@ async def test_watches_that_fail_now_and_then_lead_to_no_list(
 async def test_a_watch_that_was_silent_to_its_end_leads_to_a_list(
     server: FakeApiServer, recorder: Recorder, clock: ManualClock
 ) -> None:
-    """After etcd is restored from a backup the version is one from the future: no error, and no bookmark."""
+    """After a restore of etcd from a backup, the version can be in the future: then there is
+    no error and no bookmark.
+    """
 
     def silent(_: Request) -> Answer:
         clock.now += 400
@@ -391,7 +393,7 @@ async def test_the_reflector_says_when_it_last_heard(
 
 
 def beginning_with(other: Reflector[Pod]) -> Any:
-    """Give the other cache as the one to begin with."""
+    """Return a function that gives the other cache as the initial one."""
 
     @asynccontextmanager
     async def beginning(_cache: Reflector[Pod]) -> AsyncIterator[Reflector[Pod]]:

@@ -20,7 +20,7 @@ PATH = "/api/v1/namespaces/team/pods/train-0/exec"
 
 
 async def outcome(*messages: bytes, code: int = 1000) -> tuple[list[tuple[int, bytes]], int]:
-    """Run a process at a server that sends these messages and closes with this code."""
+    """Run a process on a server that sends these messages, and then closes with this code."""
 
     async def script(socket: web.WebSocketResponse, request: web.Request) -> None:
         for message in messages:
@@ -87,7 +87,7 @@ async def test_the_exit_code_is_that_of_the_process_however_the_last_word_is_spl
 async def test_a_message_may_come_in_several_frames() -> None:
     async def script(socket: web.WebSocketResponse, request: web.Request) -> None:
         assert request.transport is not None
-        # 0x02: binary, more follows; 0x00: continuation; 0x80: the last one
+        # 0x02: binary, more follows; 0x00: continuation; 0x80: the last frame
         request.transport.write(b"\x02\x03\x01he" + b"\x00\x01l" + b"\x80\x02lo")
         await socket.send_bytes(on(ERROR, last_word()))
         await socket.close()
@@ -151,7 +151,7 @@ async def test_a_half_open_connection_is_found_out(monkeypatch: pytest.MonkeyPat
 
     async def script(socket: web.WebSocketResponse, request: web.Request) -> None:
         while (await socket.receive()).type in (WSMsgType.PING, WSMsgType.BINARY):
-            pass  # and no pong
+            pass  # the server sends no pong
 
     async with (
         playing(script, autoping=False) as (transport, _),

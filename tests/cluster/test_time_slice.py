@@ -1,4 +1,4 @@
-"""A watch occupies the event loop as long as other tasks did."""
+"""A watch occupies the event loop only as long as the other tasks did."""
 
 import asyncio
 import itertools
@@ -9,7 +9,7 @@ from orchestrator.cluster.time_slice import MAX_SLICE_SECONDS, MIN_SLICE_SECONDS
 
 
 class Clock:
-    """Seconds that pass only where the test says so."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.seconds = 100.0

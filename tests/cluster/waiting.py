@@ -1,4 +1,4 @@
-"""Waiting without sleeping: on a condition with a deadline, and on a clock that the test turns."""
+"""Waiting without sleeping: for a condition with a deadline, and on a clock that the test advances."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 DEADLINE_SECONDS = 120.0
-"""Many times as long as anything takes that a test waits for: a machine may be busy with other things."""
+"""Many times longer than any wait in a test, because a machine can be busy with other work."""
 
 MAX_PAUSE_SECONDS = 0.05
 
 
 async def until(condition: Callable[[], object], *, seconds: float = DEADLINE_SECONDS) -> None:
-    """Let the loop run until the condition holds; fail at the deadline.
+    """Let the event loop run until the condition is true; fail at the deadline.
 
-    The condition is looked at less and less often, so that what takes long has the processor for itself.
+    The condition is checked less and less often, so that a long operation gets the CPU.
     """
     pause_seconds = 0.001
     async with asyncio.timeout(seconds):
@@ -30,7 +30,7 @@ async def until(condition: Callable[[], object], *, seconds: float = DEADLINE_SE
 
 @asynccontextmanager
 async def running(work: Coroutine[Any, Any, Any]) -> AsyncIterator[asyncio.Task[Any]]:
-    """Run a coroutine beside the test, and cancel it at the end; its own failure is raised."""
+    """Run a coroutine during the block, and cancel it at the end. Raises its error if it fails."""
     task = asyncio.ensure_future(work)
     try:
         yield task
@@ -42,7 +42,7 @@ async def running(work: Coroutine[Any, Any, Any]) -> AsyncIterator[asyncio.Task[
 
 
 class ManualClock:
-    """Seconds that pass only when somebody sleeps on them, or when the test says so."""
+    """A clock that advances when a task sleeps on it, or when the test sets it."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -52,7 +52,7 @@ class ManualClock:
         return self.now
 
     async def sleep(self, seconds: float) -> None:
-        """Pass the time at once."""
+        """Advance the clock at once."""
         self.slept.append(seconds)
         self.now += seconds
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Short ways to write down devices, slices and claims."""
+"""Short functions that build devices, slices and claims."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -89,7 +89,7 @@ def allocate(
 
 
 def names(answer: Answer) -> list[list[str]]:
-    """The devices of each claim."""
+    """Return the names of the devices of each claim."""
     assert isinstance(answer, Allocated), answer
     return [[result.device_id[2] for result in allocation.results] for allocation in answer.allocations]
 

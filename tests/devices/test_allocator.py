@@ -1,4 +1,4 @@
-"""`orchestrator.devices.allocator` with all that is below it: rule by rule."""
+"""`orchestrator.devices.allocator` with all modules below it, rule by rule."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""`orchestrator.devices.capacity`: how much is charged."""
+"""`orchestrator.devices.capacity`: the charged amounts."""
 
 import pytest
 

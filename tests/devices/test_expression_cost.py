@@ -1,4 +1,4 @@
-"""`orchestrator.devices.expression_cost` on the trees that the library makes."""
+"""`orchestrator.devices.expression_cost` on syntax trees of the library."""
 
 import pytest
 

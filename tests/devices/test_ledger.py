@@ -1,4 +1,4 @@
-"""`orchestrator.devices.ledger`: what is held, and how it is undone."""
+"""`orchestrator.devices.ledger`: held devices, and undoing changes."""
 
 from orchestrator.devices.ledger import DeviceLedger
 from orchestrator.devices.model import Allocation, DeviceResult

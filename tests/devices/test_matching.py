@@ -1,4 +1,4 @@
-"""`orchestrator.devices.matching`: what is remembered, and how much work a project may cause."""
+"""`orchestrator.devices.matching`: remembered results, and the maximum work for a project."""
 
 from collections.abc import Sequence
 
@@ -23,12 +23,12 @@ def expensive(number: int) -> str:
 
 
 def each(expression: str) -> str:
-    """Return an expression whose outcome may be different on each device."""
+    """Return an expression whose result can differ for each device."""
     return f"cel.bind(own, device, own.driver != '') && {expression}"
 
 
 def evaluated(matches: Matches, listed: Sequence[Candidate], expressions: Sequence[str], project: str) -> int:
-    """Return the number of evaluations until the project had to stop."""
+    """Return the number of evaluations until the project reached its maximum."""
     before = matches.evaluated
     try:
         for candidate in listed:

@@ -1,4 +1,4 @@
-"""What must hold of every allocation, on random small worlds; a brute force of a few lines says what is possible."""
+"""Properties of every allocation on random small worlds; a short brute force determines the possible ones."""
 
 import random
 from collections import Counter
@@ -110,11 +110,11 @@ def worlds(draw: st.DrawFn) -> World:
 
 
 Pick = tuple[int, Request, Device]
-"""The number of a claim, a request of it, a device for that."""
+"""The index of a claim, a request in it, and a device for the request."""
 
 
 def every_choice(world: World) -> Iterator[list[Pick]]:
-    """All ways to give devices to requests, most of which break a rule."""
+    """Yield all assignments of devices to requests. Most of them break a rule."""
     slots = [
         (number, choice) for number, current in enumerate(world.claims) for choice in current.spec.requests
     ]

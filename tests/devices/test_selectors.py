@@ -1,4 +1,4 @@
-"""`orchestrator.devices.selectors`: what Kubernetes adds to CEL, and what must not be possible."""
+"""`orchestrator.devices.selectors`: Kubernetes' additions to CEL, and forbidden operations."""
 
 from pathlib import Path
 

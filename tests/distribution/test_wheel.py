@@ -1,4 +1,4 @@
-"""What is shipped: the wheel, in an environment that has nothing but what the wheel asks for."""
+"""The shipped wheel, in an environment with only the packages that it requires."""
 
 import json
 import os
@@ -38,7 +38,7 @@ COMMANDS_WITHOUT_AN_EXTRA: Final = {
 
 
 def _uv(*arguments: str) -> str:
-    """Run uv with what its cache has, and only where that is not enough with the network."""
+    """Run uv with its cache; only if that is not enough, with the network."""
     for offline in ("1", "0"):
         ended = subprocess.run(
             [find_uv() or "uv", *arguments],
@@ -64,7 +64,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bin` of an environment with the wheel, without extras, in the versions of the lock."""
+    """Return the `bin` of an environment with the wheel, without extras, with the versions of the lock."""
     directory = tmp_path_factory.mktemp("installed")
     constraints = directory / "constraints.txt"
     constraints.write_text(

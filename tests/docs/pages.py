@@ -1,7 +1,7 @@
-"""Files and commands on the pages: the generator and the tests read them alike.
+"""Files and commands on the pages, parsed by one module for the generator and the tests.
 
-A block of YAML that begins with `# NAME.yaml` is a file. A block `console` begins with `$ muster …`. The lines below
-are the output of the command in a folder with the files of the page.
+A YAML block that begins with `# NAME.yaml` is a file. A `console` block begins with `$ muster …`. The lines below are
+the output of the command in a folder with the files of the page.
 """
 
 import re

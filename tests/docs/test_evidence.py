@@ -1,4 +1,4 @@
-"""The page of evidence is made from its data, and the tests and commands that it names exist."""
+"""The page of evidence is generated from its data, and the tests and commands that it names exist."""
 
 import re
 from pathlib import Path

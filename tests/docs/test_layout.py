@@ -1,4 +1,4 @@
-"""Which tests to run after an edit can be told from names: this file holds the rule of CONTRIBUTING.md."""
+"""Names tell which tests to run after a change: this file checks the rule of CONTRIBUTING.md."""
 
 import ast
 from pathlib import Path
@@ -14,7 +14,7 @@ PACKAGES = [
 
 
 def mirrors_a_module(test: Path) -> bool:
-    """Whether the file has the name of a module in the package that its folder is named after."""
+    """Return whether the file has the name of a module in the package after which its folder is named."""
     folder = test.parent.relative_to(ROOT / "tests")
     module = f"{test.stem.removeprefix('test_')}.py"
     homes = [package.parent / folder for package in PACKAGES] + [package / folder for package in PACKAGES]

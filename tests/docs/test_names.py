@@ -1,4 +1,4 @@
-"""The documents name what exists: the walks of walks.md, its picture, the glossary, and every path."""
+"""All names in the documents exist: in the walks of walks.md, its picture, the glossary, and every path."""
 
 import ast
 import importlib.util
@@ -26,12 +26,12 @@ MAX_TERMS = 72
 
 
 def loaded(path: Path) -> Any:
-    """The file as a module, wherever it lies."""
+    """Load a file as a module, from any folder."""
     specification = importlib.util.spec_from_file_location(path.stem, path)
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
-    sys.modules[path.stem] = module  # dataclasses look their module up
+    sys.modules[path.stem] = module  # dataclasses look up the module of their class
     specification.loader.exec_module(module)
     return module
 
@@ -93,7 +93,7 @@ def test_a_term_is_carried_by_the_name_in_the_glossary(row: re.Match[str]) -> No
 
 
 def bound(scope: ast.AST) -> dict[str, ast.AST]:
-    """What is defined directly in a module or class, by name."""
+    """Return the definitions directly in a module or class, by name."""
     names: dict[str, ast.AST] = {}
     for node in ast.iter_child_nodes(scope):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

@@ -1,4 +1,4 @@
-"""Every reason word that muster shows has a row in the tables of reasons."""
+"""Every reason code that muster shows has a row in the tables of reasons."""
 
 from __future__ import annotations
 

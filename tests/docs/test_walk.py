@@ -1,4 +1,4 @@
-"""The walks of walks.md that a test can take: a pod, and a submit, do go through those files."""
+"""Two walks in walks.md, of a pod and of a submit, go through the documented files."""
 
 import asyncio
 import re
@@ -53,7 +53,7 @@ BINDING = "/api/v1/namespaces/team/pods/train/binding"
 
 
 def documented(title: str) -> set[str]:
-    """The files of a walk."""
+    """Return the files of a walk."""
     text = (ROOT / "docs" / "explanation" / "walks.md").read_text()
     section = text.split(f"## {title}\n")[1].split("\n## ")[0]
     return set(re.findall(r"^\| \d+ \| `([^`]+)` \|", section, re.MULTILINE))
@@ -61,7 +61,7 @@ def documented(title: str) -> set[str]:
 
 @contextmanager
 def files_run() -> Iterator[set[str]]:
-    """The files of the repository of which a function is called meanwhile, in any thread that begins meanwhile."""
+    """Collect the files of the repository in which a function is called during the block, in new threads too."""
     files: set[str] = set()
 
     def note(frame: FrameType, kind: str, _argument: Any) -> None:
@@ -79,12 +79,12 @@ def files_run() -> Iterator[set[str]]:
 
 
 def relative(files: set[str]) -> set[str]:
-    """Those in the repository, from its root."""
+    """Return the files in the repository, relative to its root."""
     return {str(Path(each).relative_to(ROOT)) for each in files if each.startswith(f"{ROOT}/orchestrator")}
 
 
 async def serve_a_cluster(server: FakeApiServer, begin: asyncio.Event) -> None:
-    """A node, a project, and from `begin` on a pod that asks for two GPUs."""
+    """Let the server have a node, a project, and from `begin` on a pod that requests two GPUs."""
     train = pod("train", version="12")
     resources = {"requests": {"nvidia.com/gpu": "2", "cpu": "1"}, "limits": {"nvidia.com/gpu": "2"}}
     train["spec"] = {"schedulerName": "muster", "containers": [{"name": "c", "resources": resources}]}

@@ -1,7 +1,7 @@
-"""Measures the agent as a process on this machine's GPUs, or on a double of NVML: processor time and memory.
+"""Measures the processor time and memory of the agent, on this machine's GPUs or on a double of NVML.
 
-An API server and a kubelet on loopback answer it, every GPU has a container, and Prometheus comes by every 15 seconds.
-The library is that of `driver_root`, else the one that the linker finds; the environment tells a double its GPUs.
+An API server and a kubelet on loopback answer the agent, every GPU has a container, and Prometheus scrapes every 15
+seconds. The library is that in `driver_root`, else the one of the linker. The environment gives a double its GPUs.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from orchestrator.agent.pod_resources import LIST, ListRequest, ListResponse
 SCRAPE_SECONDS: Final = 15.0
 WARM_UP_SECONDS: Final = 5.0
 MAX_RSS_BYTES: Final = 80_000_000
-"""With NVIDIA's driver 580.159.04 the agent had 70.1 MB at most. Its DaemonSet allows 128 MiB (134.2 MB)."""
+"""With NVIDIA's driver 580.159.04, the agent used at most 70.1 MB. Its DaemonSet allows 128 MiB (134.2 MB)."""
 MAX_PERCENT: Final = 1.0
 _NODE: Final = "bench"
 _READY_SECONDS: Final = 60.0
@@ -39,7 +39,7 @@ _ADDRESS: Final = re.compile(rb"http://127\.0\.0\.1:(\d+)/metrics")
 
 
 async def run(seconds: float, driver_root: Path | None, *, progress: Callable[[str], None]) -> Result:
-    """Run the agent for so long after it has started, and say what it took."""
+    """Run the agent for this time after its start, and return its use."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-bench-")))
         site = _Site(directory)
@@ -77,7 +77,7 @@ def _too_much(percent: float, rss: int) -> str | None:
 
 
 class _Site:
-    """An API server that takes what is written, and a kubelet that gave each GPU to a container."""
+    """An API server that accepts all writes, and a kubelet that gave each GPU to a container."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -106,7 +106,7 @@ class _Site:
             await runner.cleanup()
 
     def __mapping__(self) -> dict[str, Handler]:
-        """What the kubelet answers."""
+        """Return the kubelet's handlers."""
         return {LIST: Handler(self._list, Cardinality.UNARY_UNARY, ListRequest, ListResponse)}
 
     async def _list(self, stream: Any) -> None:
@@ -145,7 +145,8 @@ def _agent(directory: Path, driver_root: Path | None) -> subprocess.Popen[bytes]
         "--port", "0", "--pod-resources", str(directory / "kubelet.sock"),
         *(["--driver-root", str(driver_root)] if driver_root else []),
     ]  # fmt: skip
-    # as in the operator YAML; and modules are compiled, as in the image, so that compiling them is not measured
+    # as in the operator YAML; modules are already compiled, as in the image, so that compiling is not
+    # measured
     environment = {**os.environ, "MALLOC_ARENA_MAX": "1"}
     with (directory / "log").open("wb") as log:
         return subprocess.Popen(command, stderr=log, stdout=log, env=environment)
@@ -163,7 +164,7 @@ async def _port(log: Path, process: subprocess.Popen[bytes]) -> int:
 
 
 async def _scrape(port: int, seconds: float) -> int:
-    """Fetch the metrics as Prometheus does, for so long; returns how often."""
+    """Fetch the metrics as Prometheus does, for this time; return the number of scrapes."""
     end = time.perf_counter() + seconds
     count = 0
     async with aiohttp.ClientSession() as session:

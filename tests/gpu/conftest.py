@@ -1,7 +1,7 @@
-"""This machine's GPU, the library built here, programs under it, and where what was learnt is written.
+"""This machine's GPU, the library built here, programs under it, and the file for the results.
 
-`make test-gpu` runs these tests; where there is no GPU they are skipped. MUSTER_GPU_PYTHON names the Python that has
-PyTorch and the others, MUSTER_GPU_OUT the folder of what was learnt, MUSTER_GPU_LIBRARY a library that is built.
+`make test-gpu` runs these tests; without a GPU they are skipped. MUSTER_GPU_PYTHON names the Python with PyTorch and
+other frameworks, MUSTER_GPU_OUT the folder for the results, MUSTER_GPU_LIBRARY a built library.
 """
 
 import json
@@ -28,7 +28,7 @@ PROGRAM_SECONDS: Final = 90.0
 
 
 class Findings:
-    """What was learnt, in one file that is written anew with each piece: a run that breaks off leaves what it had."""
+    """The results in one file, which is rewritten with each result, so that an interrupted run keeps its results."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ class Findings:
         self._lock = threading.Lock()
 
     def write(self, name: str, piece: Any) -> None:
-        """Write a piece by its name."""
+        """Write a result under its name."""
         with self._lock:
             self._pieces[name] = piece
             text = json.dumps(self._pieces, indent=1, default=str)
@@ -46,7 +46,7 @@ class Findings:
 
 @pytest.fixture(scope="session")
 def judge() -> Judge:
-    """NVML, or a skipped test where this machine has no GPU."""
+    """Return NVML as the judge; skip the test on a machine without a GPU."""
     try:
         return Judge.open()
     except pynvml.NVMLError as error:
@@ -73,7 +73,7 @@ Start = Callable[..., Program]
 
 @pytest.fixture(scope="session")
 def make_container(library: Path, judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> MakeContainer:
-    """Return a function that makes a container: its name, and its limit in bytes, or None for no library."""
+    """Return a function that makes a container from its name and its limit in bytes (None for no library)."""
 
     def make(name: str, limit_bytes: int | None = SMALL_BYTES) -> Container:
         return Container(tmp_path_factory.mktemp(name), library, judge.uuid, limit_bytes)
@@ -85,7 +85,7 @@ def make_container(library: Path, judge: Judge, tmp_path_factory: pytest.TempPat
 def start(
     request: pytest.FixtureRequest, make_container: MakeContainer, judge: Judge, findings: Findings
 ) -> Iterator[Start]:
-    """Return a function that starts a program in a container of its own; whatever became of it is written."""
+    """Return a function that starts a program in a new container. Its outcome is always written."""
     programs: list[tuple[str, Program]] = []
 
     def start_program(
@@ -107,7 +107,7 @@ def start(
 
 
 def report_of(program: Program) -> dict[str, Any]:
-    """Return what is written of a program that has ended."""
+    """Return the written result of a program that has ended."""
     return {
         "limit_bytes": program.container.limit_bytes,
         "steps": program.steps,
@@ -125,14 +125,14 @@ def tool(name: str, *directories: Path) -> str:
 
 
 def need(package: str) -> None:
-    """Skip the test where the programs' Python lacks a package."""
+    """Skip the test if the programs' Python lacks a package."""
     if not has_module(package):
         pytest.skip(f"{PYTHON} has no {package}: {PYTHON_VARIABLE} names a Python that has it")
 
 
 @pytest.fixture(scope="session")
 def runtimes(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Build the program of NVIDIA's runtime with the shared and the static one."""
+    """Build a program with the shared and one with the static library of NVIDIA's runtime; return their paths."""
     nvcc = tool("nvcc", TOOLKIT)
     directory = tmp_path_factory.mktemp("runtime")
     libraries = Path(nvcc).resolve().parents[1] / "lib64"

@@ -1,4 +1,4 @@
-"""What processes truly have of a GPU: NVML asked by a process that has not the library."""
+"""The real GPU memory of processes, from NVML in a process without the library."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ import pynvml
 
 @dataclass(frozen=True)
 class Judge:
-    """The first GPU of this machine, by NVML."""
+    """The first GPU of this machine, read by NVML."""
 
     handle: Any
     name: str
@@ -18,7 +18,7 @@ class Judge:
 
     @classmethod
     def open(cls) -> "Judge":
-        """Open NVML, and keep it open: the driver then stays as it is between two programs. Raises NVMLError."""
+        """Open NVML and keep it open, so that the driver stays loaded between two programs. Raises NVMLError."""
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByIndex(0)
         return cls(
@@ -30,7 +30,7 @@ class Judge:
         )
 
     def processes(self) -> dict[int, int | None]:
-        """Return the bytes of each process that computes, by its pid; None where the driver does not say."""
+        """Return the bytes of each computing process by pid; None if the driver does not report them."""
         running = pynvml.nvmlDeviceGetComputeRunningProcesses(self.handle)
         return {
             int(process.pid): None if process.usedGpuMemory is None else int(process.usedGpuMemory)
@@ -38,11 +38,11 @@ class Judge:
         }
 
     def device_bytes(self) -> int:
-        """Return what all of them and the driver have."""
+        """Return the memory used by all processes and the driver."""
         return int(pynvml.nvmlDeviceGetMemoryInfo(self.handle).used)
 
     def facts(self) -> dict[str, Any]:
-        """Return what is so of the GPU; nothing is changed."""
+        """Return facts about the GPU without changing it."""
         first = pynvml.nvmlDeviceGetMemoryInfo(self.handle)
         second = pynvml.nvmlDeviceGetMemoryInfo(self.handle, version=pynvml.nvmlMemory_v2)
         try:

@@ -1,4 +1,4 @@
-"""Programs of this lane as processes: a limit of their own, a bound of time, and a judge who looks at each step."""
+"""Programs of these tests as processes with a memory limit and a time limit. A judge measures at each step."""
 
 import json
 import os
@@ -19,14 +19,16 @@ from tests.gpumemory.usage_file import counted_bytes
 ROOT: Final = Path(__file__).parents[2]
 PYTHON_VARIABLE: Final = "MUSTER_GPU_PYTHON"
 PYTHON: Final = os.environ.get(PYTHON_VARIABLE) or sys.executable
-"""The Python that has PyTorch, JAX and the others."""
+"""The Python with PyTorch, JAX and other frameworks."""
 
 Step = dict[str, Any]
 
 
 @dataclass
 class Container:
-    """What processes of one container share, on this machine's GPU. `limit_bytes` None: no library, no limit."""
+    """The common environment of the processes in one container, on this machine's GPU.
+    `limit_bytes` None: no library.
+    """
 
     directory: Path
     library: Path
@@ -39,7 +41,7 @@ class Container:
 
     @cached_property
     def environment(self) -> dict[str, str]:
-        """The variables of the test, without what is preloaded into it; and the library with its limit."""
+        """The variables of the test without preloaded libraries, and with the library and its limit if there is one."""
         self.state.mkdir(parents=True)
         environment = {
             name: value for name, value in os.environ.items() if name not in {"LD_PRELOAD", "PYTHONPATH"}
@@ -56,13 +58,13 @@ class Container:
         }
 
     def counted_bytes(self) -> int:
-        """Return what the library has counted for all processes."""
+        """Return the bytes that the library counts for all processes."""
         return counted_bytes(self.state)
 
 
 @dataclass
 class Program:
-    """A running program, killed with its children after so many seconds."""
+    """A running program, which is killed with its children after `seconds`."""
 
     command: Sequence[str]
     container: Container
@@ -90,7 +92,7 @@ class Program:
         return self._process.pid
 
     def until(self, name: str) -> Step:
-        """Let it go on until this step, which is judged and waits. Raises AssertionError where the program ends."""
+        """Run until this step, measure, and wait there. Raises AssertionError if the program ends before."""
         while True:
             step = self.next()
             assert step is not None, self.end()
@@ -98,7 +100,7 @@ class Program:
                 return step
 
     def next(self) -> Step | None:
-        """Let it go on to its next step; None at its end."""
+        """Run until the next step, and return it; None at the end."""
         self.go_on()
         assert self._process.stdout is not None
         for line in self._process.stdout:
@@ -110,7 +112,7 @@ class Program:
         return None
 
     def go_on(self) -> None:
-        """Answer the step at which it waits, if it does, and wait for nothing."""
+        """Let the program continue from the step at which it waits, if it waits."""
         if not self._is_waiting:
             return
         self._is_waiting = False
@@ -132,7 +134,7 @@ class Program:
         }
 
     def finish(self) -> list[Step]:
-        """Let it go on to its end, and return its steps. Raises AssertionError where it fails or is late."""
+        """Run to the end, and return all steps. Raises AssertionError if the program fails or is late."""
         while self.next() is not None:
             pass
         why = self.end()
@@ -140,7 +142,7 @@ class Program:
         return self.steps
 
     def end(self) -> str:
-        """End it if it still runs, and return its last words."""
+        """End the program if it still runs; return the end of its output."""
         if self._process.stdin is not None and not self._process.stdin.closed:
             try:
                 self._process.stdin.close()
@@ -158,7 +160,7 @@ class Program:
         return f"{late}{self._process.returncode}: {self.log.read_text(errors='replace')[-3000:]}"
 
     def stop(self) -> None:
-        """Kill it, whatever it does."""
+        """Kill the program."""
         self._kill()
         self.end()
 
@@ -175,7 +177,7 @@ class Program:
 
 
 def module(name: str, *arguments: object) -> list[str]:
-    """Return the command of a program of this lane."""
+    """Return the command for a program of these tests."""
     return [PYTHON, "-P", "-m", f"tests.gpu.programs.{name}", *map(str, arguments)]
 
 

@@ -1,4 +1,4 @@
-"""The agent on this machine's NVML: its cost, what it says of a process that trains, and what the driver answered."""
+"""The agent on this machine's NVML: its cost, its report on a training process, and the driver's answers."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ LEAST_MIB: Final = 1024
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent is started by its module's name: from this tree where muster is not installed."""
+    """Start the agent by its module's name, from this checkout if muster is not installed."""
     monkeypatch.setenv("PYTHONPATH", ":".join([str(ROOT), *sys.path[1:]]))
 
 
@@ -75,7 +75,7 @@ async def test_the_agent_writes_the_users_of_the_memory_of_the_gpu(
 
 
 def shows_work(spec: dict[str, Any]) -> bool:
-    """Whether a GPU has a user with memory, and was used."""
+    """Return whether a GPU has a user with memory, and was used."""
     return any(
         (gpu.get("utilizationPercent") or 0) > 0
         and any(user.get("memoryMib", 0) >= LEAST_MIB for user in gpu.get("users", ()))

@@ -1,4 +1,4 @@
-"""The contract of the double of libcuda: what its scenarios say holds on this machine's driver too."""
+"""The contract of the double of libcuda: its scenarios also succeed on this machine's driver."""
 
 import json
 import subprocess
@@ -33,7 +33,7 @@ def look_ups(make_container: MakeContainer, limit_bytes: int | None) -> dict[str
 
 @pytest.fixture(scope="session")
 def forms(make_container: MakeContainer, findings: Findings) -> dict[str, str]:
-    """Where the driver has each function: by its symbol and by cuGetProcAddress."""
+    """Return the addresses of each function in the driver: by its symbol and by cuGetProcAddress."""
     found = look_ups(make_container, None)
     findings.write("look-ups/driver", found)
     return found
@@ -54,7 +54,9 @@ def test_every_lookup_of_a_function_is_led_to_the_library(
 
 @pytest.fixture(scope="session")
 def ended(make_container: MakeContainer, findings: Findings, forms: dict[str, str]) -> dict[str, str]:
-    """What each scenario wrote on this driver; nothing where it holds. Several run at once, each with its own limit."""
+    """Return the output of each scenario on this driver; empty if it succeeds. Several run at once with their own
+    limits.
+    """
     hooks = [hook for hook in HOOKS if forms[hook] != "absent"]
     containers = {hook: make_container(hook, LIMIT) for hook in hooks}
 

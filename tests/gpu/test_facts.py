@@ -1,4 +1,4 @@
-"""What NVIDIA's own program shows with the library and without it; and what this machine is."""
+"""The output of NVIDIA's own program with and without the library, and facts about this machine."""
 
 import os
 import platform
@@ -26,7 +26,7 @@ for name in ("torch", "torchvision", "jax", "cupy-cuda13x", "numba", "numba-cuda
 
 
 def output(*command: str, environment: dict[str, str] | None = None) -> str:
-    """What a program wrote, also where it failed."""
+    """Return the output of a program, even if it failed."""
     ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=60)
     return ended.stdout + ended.stderr
 

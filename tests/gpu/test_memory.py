@@ -1,6 +1,6 @@
-"""Programs of several frameworks in a part of the GPU: the total is the part, beyond it they are refused, they work on.
+"""Programs of several frameworks in a GPU fraction: they see it as the total, fail beyond it, and then continue.
 
-An independent judge says what each process truly has.
+An independent judge measures the real memory of each process.
 """
 
 import os
@@ -23,7 +23,7 @@ ALLOCATORS: Final = {
     "async": "backend:cudaMallocAsync",
 }
 LEFT_BYTES: Final = 96 * MIB
-"""So much at most a framework leaves of its part: its own pieces, and what it allocates for itself."""
+"""Maximum memory that a framework leaves unused in its fraction: its granularity, and its own allocations."""
 NO_ERROR: Final = "cudaSuccess"
 
 
@@ -32,20 +32,20 @@ def allocator(name: str) -> dict[str, str]:
 
 
 def the(name: str, steps: list[Step]) -> Step:
-    """The one step of a name."""
+    """Return the one step with this name."""
     (step,) = [step for step in steps if step["step"] == name]
     return step
 
 
 def beyond_mib(steps: list[Step]) -> float:
-    """The most that a process had beside what the library counted, in MiB."""
+    """Return the maximum memory, in MiB, that a process had beyond the library's count."""
     measured = [step for step in steps if step["process_bytes"] is not None]
     assert measured, "NVML does not say what the process has"
     return float(max((step["process_bytes"] - step["counted_bytes"]) / MIB for step in measured))
 
 
 def is_full(step: Step, limit_bytes: int) -> None:
-    """It was refused at its limit, and not before."""
+    """Assert that an allocation failed at the limit, and not before."""
     assert step["error"]
     assert limit_bytes - LEFT_BYTES <= step["allocated_bytes"] <= limit_bytes
     assert step["counted_bytes"] <= limit_bytes
@@ -72,9 +72,10 @@ def test_pytorch_has_half_of_the_gpu_and_no_more(
 
 
 def test_two_containers_fill_their_halves_at_once(start: Start, judge: Judge, findings: Findings) -> None:
-    """The halves are of NVML's total, of which the driver reserves a part, and contexts come out of it uncounted.
+    """The halves are halves of NVML's total, of which the driver reserves a part, and contexts use some of it
+    uncounted.
 
-    Who fills the last half lacks at most these: there the driver refuses, not the library.
+    The program that fills the last half gets less by at most these: there the driver refuses, not the library.
     """
     need("torch")
     half = judge.total_bytes // 2
@@ -90,13 +91,13 @@ def test_two_containers_fill_their_halves_at_once(start: Start, judge: Judge, fi
     for program in programs:
         assert the("worked", program.finish())["is_right"]
     assert max(short_bytes) <= LEFT_BYTES + reserved_bytes + 2 * CONTEXT_MIB * MIB
-    assert min(short_bytes) <= LEFT_BYTES  # who came first has all of its half
+    assert min(short_bytes) <= LEFT_BYTES  # the first program has all of its half
 
 
 UNLIMITED: Final = "torch-graphs-async-unlimited"
-"""Runs without the library, and is only written: what a refused capture is to PyTorch alone."""
+"""Runs without the library, and is only recorded: the effect of a refused capture on PyTorch alone."""
 Ended = dict[str, tuple[list[Step], str]]
-"""The steps and the last words of programs, by their names; no words where a program ended well."""
+"""The steps and the error output of programs, by name. The error output is empty for a program that succeeded."""
 SMALL: Final[dict[str, tuple[str, list[str], dict[str, str]]]] = {
     "driver": ("", module("driver_memory", 64), {}),
     "torch-graphs-native": ("torch", module("torch_graphs"), allocator("native")),
@@ -115,7 +116,7 @@ RUNTIMES: Final = ("runtime-shared", "runtime-static")
 def ended(
     make_container: MakeContainer, judge: Judge, findings: Findings, request: pytest.FixtureRequest
 ) -> Ended:
-    """The steps and last words of each small program; all run at once, each in a container of its own."""
+    """Run all small programs at once, each in its own container; return their steps and error outputs."""
     commands = {name: (command, variables) for name, (_, command, variables) in SMALL.items()}
     try:
         runtimes = request.getfixturevalue("runtimes")
@@ -142,7 +143,7 @@ def ended(
 
 
 def steps_of(name: str, ended: Ended, findings: Findings) -> list[Step]:
-    """The steps of a small program that ended well and said the limit as the total."""
+    """Return the steps of a small program that succeeded and saw its limit as the total."""
     if name in RUNTIMES and name not in ended:
         pytest.skip("nvcc is not installed")
     if name in SMALL and SMALL[name][0]:
@@ -207,7 +208,7 @@ def test_every_way_of_the_runtime_is_refused_at_the_limit(
     steps = steps_of(name, ended, findings)
     heap = the("heap", steps)
     assert (heap["beyond"], heap["error"]) == ("cudaErrorMemoryAllocation", NO_ERROR)
-    left = SMALL_BYTES - 256 * MIB  # beside the heap of kernels
+    left = SMALL_BYTES - 256 * MIB  # without the heap of kernels
     full = [step for step in steps if step["step"] == "full"]
     assert {step["way"]: step["error"] for step in full} == dict.fromkeys(
         [step["way"] for step in full], "cudaErrorMemoryAllocation"

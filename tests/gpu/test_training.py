@@ -1,6 +1,6 @@
-"""What the library costs a training, and what a neighbour does to it: ResNet-50 of torchvision in mixed precision.
+"""The cost of the library for a training, and the effect of a neighbour: ResNet-50 of torchvision in mixed precision.
 
-TensorFlow, with which the acceptance test trains, is not among them: nobody has run it on a GPU under the library.
+TensorFlow, which the acceptance test uses, is not tested: it was never run on a GPU with the library.
 """
 
 from typing import Final
@@ -20,11 +20,11 @@ STEPS: Final = 100
 STEPS_BESIDE: Final = 60
 GREEDY_SECONDS: Final = 8
 LEAST_RATIO: Final = 0.97
-"""Of the images a second without the library, so many there are with it at least."""
+"""Minimum ratio of the rates, in images per second, with and without the library."""
 
 
 def rate(steps: list[Step]) -> float:
-    """The images a second of a training whose loss has fallen."""
+    """Return the images per second of a training whose loss has fallen."""
     trained = the("trained", steps)
     assert trained["loss"] < the("first", steps)["loss"]
     return float(trained["images_per_second"])
@@ -37,7 +37,7 @@ def train(steps: int = STEPS) -> list[str]:
 def test_the_library_costs_a_training_next_to_nothing(start: Start, judge: Judge, findings: Findings) -> None:
     need("torchvision")
     whole = judge.total_bytes
-    limits = [None, whole, whole, None]  # in turns, so that a clock that drifts favours neither
+    limits = [None, whole, whole, None]  # alternating, so that a changing clock favours neither
     runs = [start(f"{turn}", train(), limit).finish() for turn, limit in enumerate(limits)]
     rates = [rate(steps) for steps in runs]
     ratio = (rates[1] + rates[2]) / (rates[0] + rates[3])
@@ -49,7 +49,7 @@ def test_the_library_costs_a_training_next_to_nothing(start: Start, judge: Judge
 
 
 def begin(programs: list[Program]) -> None:
-    """Let each get warm, and then all go on at once."""
+    """Let all programs warm up, and then continue at once."""
     for program in programs:
         program.until("warm")
 

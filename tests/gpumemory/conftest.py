@@ -1,4 +1,4 @@
-"""The library, built with what this machine has, the double of libcuda, and programs that run under them."""
+"""The library, built with this machine's tools, the double of libcuda, and programs that use them."""
 
 import os
 import re
@@ -24,7 +24,7 @@ SANITIZE: Final = "-O1 -g -DMUSTER_WITHOUT_DLSYM -fno-sanitize-recover=all -fno-
 
 
 def uuid(device: int) -> str:
-    """The UUID of a device of the double; those of the double of NVML are the same."""
+    """Return the UUID of a device of the double. The double of NVML has the same UUIDs."""
     return f"GPU-00000100-0000-0000-0000-{device:012x}"
 
 
@@ -70,7 +70,7 @@ def double(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass
 class Container:
-    """What processes of one container share: the limits, the count, and the GPUs of the machine."""
+    """The common environment of the processes in one container: the limits, the count, and the machine's GPUs."""
 
     directory: Path
     library: Path | None
@@ -107,14 +107,14 @@ class Container:
         )  # fmt: skip
 
     def run(self, *arguments: str) -> str:
-        """Run Python to its end, and return what it wrote."""
+        """Run Python to its end, and return its output."""
         process = self.start(arguments)
         output, errors = process.communicate(timeout=120)
         assert process.returncode == 0, output + errors
         return output
 
     def runs(self, *arguments: str) -> bool:
-        """Whether Python ends well with these arguments."""
+        """Return whether Python succeeds with these arguments."""
         process = self.start(arguments)
         process.communicate(timeout=120)
         return process.returncode == 0
@@ -122,14 +122,14 @@ class Container:
 
 @dataclass
 class Machine:
-    """A machine with GPUs, as the double has them, and containers on it."""
+    """A machine with the GPUs of the double, and containers on it."""
 
     directory: Path
     library: Path
     double: Path
 
     def container(self, name: str, limits: Mapping[str, int], **variables: str) -> Container:
-        """Return a container with these limits, by the UUIDs of devices."""
+        """Return a container with these limits, by UUID of the device."""
         return Container(
             self.directory / name, self.library, self.double, limits, self.directory / "machine", variables
         )  # fmt: skip
@@ -141,7 +141,7 @@ def machine(tmp_path: Path, built: Path, double: Path) -> Machine:
 
 
 def nvidia_file(path: str) -> Path:
-    """Return a file of NVIDIA's wheels, or skip the test."""
+    """Return a file in NVIDIA's wheels; skip the test without it."""
     found = util.find_spec("nvidia")
     for place in (found.submodule_search_locations or []) if found else []:
         if (Path(place) / path).exists():

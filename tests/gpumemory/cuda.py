@@ -1,6 +1,6 @@
-"""libcuda as a program calls it, by ctypes: every name is looked up by dlsym, or by cuGetProcAddress_v2.
+"""Calls libcuda as a program does, by ctypes: looks up every name by dlsym, or by cuGetProcAddress_v2.
 
-For processes of their own, under the library or without it; imports nothing of muster.
+For processes with or without the library; it imports nothing of muster.
 """
 
 import ctypes
@@ -16,13 +16,11 @@ PER_THREAD: Final = 2
 
 
 class Cuda:
-    """A device with a context, and what the driver answers."""
+    """A device with a context, and the driver's answers."""
 
     def __init__(self, device: int = 0) -> None:
         self.driver = ctypes.CDLL("libcuda.so.1", ctypes.RTLD_GLOBAL)
-        if (
-            "CUDA_BY_NAME" in os.environ
-        ):  # as a program that is linked to libcuda finds it: without dlsym's hook
+        if "CUDA_BY_NAME" in os.environ:  # found as by a program linked to libcuda: without dlsym's hook
             self.driver = ctypes.CDLL(None)
         self.device = device
         self.must("cuInit", 0)
@@ -32,35 +30,35 @@ class Cuda:
         self.must("cuCtxSetCurrent", context)
 
     def call(self, name: str, *arguments: Any) -> int:
-        """Return what a function answers; integers are passed as 64 bits."""
+        """Return the result of a function. Integers are passed as 64 bits."""
         wide = [c_uint64(value) if type(value) is int else value for value in arguments]
         return int(getattr(self.driver, name)(*wide))
 
     def must(self, name: str, *arguments: Any) -> None:
-        """Call a function that has to succeed."""
+        """Call a function that must succeed."""
         answer = self.call(name, *arguments)
         assert answer == 0, f"{name}: {answer}"
 
     def looked_up(self, request: str, version: int, flags: int = 0) -> int:
-        """Return the address that cuGetProcAddress_v2 gives."""
+        """Return the address from cuGetProcAddress_v2."""
         function, status = c_void_p(), c_int()
         self.must("cuGetProcAddress_v2", request.encode(), byref(function), version, flags, byref(status))
         return function.value or 0
 
     def allocate(self, bytes_: int, name: str = "cuMemAlloc_v2") -> int:
-        """Return an address of so many bytes."""
+        """Allocate this many bytes, and return the address."""
         pointer = c_uint64()
         self.must(name, byref(pointer), bytes_)
         return pointer.value
 
     def allocate_in_stream(self, bytes_: int) -> int:
-        """Return an address of so many bytes of the default stream's pool."""
+        """Allocate this many bytes from the default stream's pool, and return the address."""
         pointer = c_uint64()
         self.must("cuMemAllocAsync", byref(pointer), bytes_, None)
         return pointer.value
 
     def answer_to(self, bytes_: int) -> int:
-        """Return what cuMemAlloc answers to so many bytes, and give them back."""
+        """Return the answer of cuMemAlloc to this many bytes, and free them."""
         pointer = c_uint64()
         answer = self.call("cuMemAlloc_v2", byref(pointer), bytes_)
         if answer == 0:
@@ -68,7 +66,7 @@ class Cuda:
         return answer
 
     def free_bytes(self) -> int:
-        """Return what the driver says is free."""
+        """Return the driver's free bytes."""
         return self.info()[0]
 
     def info(self) -> tuple[int, int]:

@@ -1,7 +1,7 @@
-"""What must hold of each hook of NVML: `python -m tests.gpumemory.nvml_scenarios HOOK`, on the lab's double of NVML.
+"""Tests of each hook of NVML: `python -m tests.gpumemory.nvml_scenarios HOOK`, on the lab's double of NVML.
 
-The container has half of a device of 32,510 MiB, and 1,000 MiB in this process; the double says that a neighbour,
-process 4242, has 10,240 MiB.
+The container has half of a device of 32,510 MiB, and this process uses 1,000 MiB of it. The double reports a neighbour,
+process 4242, with 10,240 MiB.
 """
 
 import ctypes
@@ -28,11 +28,11 @@ class Management:
         assert self.library.nvmlDeviceGetHandleByIndex_v2(0, byref(self.device)) == 0
 
     def call(self, hook: str, *arguments: Any) -> int:
-        """Return what a function of the device answers."""
+        """Return the result of a function on the device."""
         return int(getattr(self.library, hook)(self.device, *arguments))
 
     def processes(self, hook: str, form: str) -> list[tuple[Any, ...]]:
-        """Return what a list of processes has."""
+        """Return the entries in a list of processes."""
         count = c_uint(0)
         answer = self.call(hook, byref(count), None)
         assert answer == (INSUFFICIENT_SIZE if count.value else 0)
@@ -43,7 +43,7 @@ class Management:
 
 
 def check(hook: str) -> None:
-    """Fail where the hook does not tell the container's part and its own processes."""
+    """Fail unless the hook reports the container's fraction and its own processes."""
     Cuda().allocate(USED)
     nvml = Management()
     if hook == "nvmlDeviceGetMemoryInfo":
@@ -73,14 +73,14 @@ def check(hook: str) -> None:
     elif hook == "nvmlDeviceGetProcessUtilization":
         buffer, count = ctypes.create_string_buffer(8 * 32), c_uint(8)
         nvml.call(hook, buffer, byref(count), c_ulonglong(0))
-        assert count.value == 0  # the neighbour's is not ours to see
-    else:  # nothing that the double answers: it is there, and is ours
+        assert count.value == 0  # the neighbour's process must not be visible
+    else:  # the double does not answer this function: the hook exists, and is the library's own
         assert nvml.call(hook, struct.pack("IIQQ", 24 | 1 << 24, 0, 0, 0)) != 0
         assert address_of(hook) == ctypes.cast(getattr(nvml.library, hook), c_void_p).value
 
 
 def address_of(hook: str) -> int | None:
-    """Where this process's own library has a hook."""
+    """Return the address of a hook in this process's own library; None without one."""
     return ctypes.cast(getattr(ctypes.CDLL(os.environ["LD_PRELOAD"]), hook), c_void_p).value
 
 

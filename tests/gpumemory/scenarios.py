@@ -1,7 +1,7 @@
-"""What must hold of each hook: `python -m tests.gpumemory.scenarios HOOK[,HOOK…] STATE-DIRECTORY`.
+"""Tests of each hook: `python -m tests.gpumemory.scenarios HOOK[,HOOK…] STATE-DIRECTORY`.
 
-Runs in a process that has the library, a limit of 1 GiB, and the double of libcuda or, where nothing names the double's
-state, the driver of this machine. Fails where the hook is not there.
+Runs in a process with the library, a limit of 1 GiB, and the double of libcuda. If no variable names the double's
+state, it uses the driver of this machine. Fails if the hook does not exist.
 """
 
 import ctypes
@@ -20,21 +20,23 @@ from tests.gpumemory.usage_file import counted_bytes
 LIMIT: Final = 1024 * MIB
 IS_DOUBLE: Final = "CUDA_DOUBLE_STATE" in os.environ
 POOL_STEP: Final = 0 if IS_DOUBLE else 64 * MIB
-"""So much more at most a pool or a graph of the driver holds than was allocated of it; sizes here suit the double."""
+"""Maximum memory that a pool or graph of the driver holds beyond its allocations. The sizes in this module suit the
+double.
+"""
 IMPORTS: Final = "imports what another interface or process allocated: the double takes any description"
 NEED_THE_DOUBLE: Final = {
     "cuImportExternalMemory": IMPORTS,
     "cuDestroyExternalMemory": IMPORTS,
     "cuMemPoolImportFromShareableHandle": IMPORTS,
 }
-"""Hooks whose scenario cannot be run on a driver, and why."""
+"""Hooks whose scenario cannot run on a driver, with the reason."""
 SCENARIOS: Final[dict[str, Callable[[], None]]] = {}
 
 Scenario = Callable[[], None]
 
 
 def scenario(*hooks: str) -> Callable[[Callable[[str], None]], Callable[[str], None]]:
-    """Register one function for several hooks; it is called with the name of the hook."""
+    """Register one function for several hooks. It is called with the name of the hook."""
 
     def register(function: Callable[[str], None]) -> Callable[[str], None]:
         for hook in hooks:
@@ -45,14 +47,16 @@ def scenario(*hooks: str) -> Callable[[Callable[[str], None]], Callable[[str], N
 
 
 def must_be(cuda: Cuda, free_bytes: int, step: int = 0) -> None:
-    """The container's free memory is this, or less by a step, by the total and by what can still be allocated."""
+    """Assert the container's free memory, or at most `step` less, in the driver's answer and by an allocation of one
+    byte more.
+    """
     free = cuda.free_bytes()
     assert free_bytes - step <= free <= free_bytes, f"{free / MIB} MiB are free, not {free_bytes / MIB}"
     assert cuda.answer_to(free + 1) == OUT_OF_MEMORY
 
 
 def must_count(cuda: Cuda, bytes_: int, step: int = POOL_STEP) -> None:
-    """The count as it stands in the file is this, or more by a step."""
+    """Assert the count in the file, or at most `step` more."""
     counted = used_by_container(cuda)
     assert bytes_ <= counted <= bytes_ + step, f"{counted / MIB} MiB are counted, not {bytes_ / MIB}"
 
@@ -65,7 +69,7 @@ def allocate(hook: str) -> None:
     must_be(cuda, 0)
     cuda.must("cuMemFree_v2", pointer)
     must_be(cuda, LIMIT)
-    assert cuda.call("cuMemFree_v2", pointer) != 0  # again: an error, and nothing is counted twice
+    assert cuda.call("cuMemFree_v2", pointer) != 0  # freed again: an error, and nothing is counted twice
     must_be(cuda, LIMIT)
 
 
@@ -122,10 +126,11 @@ def allocate_in_a_stream(hook: str) -> None:
     assert cuda.call(f"cuMemAllocAsync{suffix}", byref(c_uint64()), 600 * MIB, None) == OUT_OF_MEMORY
     must_be(cuda, LIMIT - 600 * MIB, POOL_STEP)
     cuda.must(f"cuMemFreeAsync{suffix}", pointer, None)
-    assert cuda.call("cuMemAlloc_v2", byref(c_uint64()), 600 * MIB) == OUT_OF_MEMORY  # the pool still has it
+    # the pool still holds the memory
+    assert cuda.call("cuMemAlloc_v2", byref(c_uint64()), 600 * MIB) == OUT_OF_MEMORY
     cuda.must("cuStreamSynchronize", None)
     must_be(cuda, LIMIT)
-    plain = cuda.allocate(300 * MIB)  # what cuMemAlloc gave may be freed in a stream too
+    plain = cuda.allocate(300 * MIB)  # memory from cuMemAlloc may be freed in a stream too
     cuda.must(f"cuMemFreeAsync{suffix}", plain, None)
     must_be(cuda, LIMIT)
 
@@ -143,7 +148,8 @@ def pools(hook: str) -> None:
     cuda = Cuda()
     name = hook if hook.startswith("cuMemAlloc") else "cuMemAllocFromPoolAsync"
     pool, pointer, keep = make_pool(cuda), c_uint64(), c_uint64(1 << 62)
-    cuda.must("cuMemPoolSetAttribute", pool, c_int(4), byref(keep))  # the pool gives nothing back by itself
+    # the pool does not return memory by itself
+    cuda.must("cuMemPoolSetAttribute", pool, c_int(4), byref(keep))
     assert cuda.call(name, byref(pointer), LIMIT + 1, pool, None) == OUT_OF_MEMORY
     cuda.must(name, byref(pointer), 600 * MIB, pool, None)
     must_be(cuda, LIMIT - 600 * MIB, POOL_STEP)
@@ -151,7 +157,8 @@ def pools(hook: str) -> None:
     cuda.must("cuStreamSynchronize", None)
     must_be(cuda, LIMIT - 600 * MIB, POOL_STEP)
     assert cuda.call("cuMemAlloc_v2", byref(c_uint64()), 600 * MIB) == OUT_OF_MEMORY
-    cuda.must(name, byref(pointer), 500 * MIB, pool, None)  # of what it has: no growth
+    # from memory that the pool holds: it does not grow
+    cuda.must(name, byref(pointer), 500 * MIB, pool, None)
     cuda.must("cuMemFreeAsync", pointer, None)
     cuda.must("cuStreamSynchronize", None)
     cuda.must("cuMemPoolTrimTo", pool, 100 * MIB)
@@ -166,7 +173,7 @@ def pools(hook: str) -> None:
 
 
 def used_by_container(cuda: Cuda) -> int:
-    """The count as it stands in the file, before a question makes the library look again."""
+    """Return the count in the file, before a call lets the library update it."""
     return counted_bytes(Path(sys.argv[2]), cuda.device)
 
 
@@ -180,7 +187,7 @@ def pools_of_others(hook: str) -> None:
         cuda.must(hook, byref(pool), struct.pack("ii", 2, 0), c_int(1))
     cuda.must(
         "cuMemAllocFromPoolAsync", byref(pointer), 2 * LIMIT, pool, None
-    )  # the host's, or another process's
+    )  # memory of the host, or of another process
     must_be(cuda, LIMIT)
     if "Get" in hook:
         cuda.must(hook, byref(pool), struct.pack("ii", 1, 0), c_int(1))
@@ -197,7 +204,7 @@ def pools_of_others(hook: str) -> None:
 def wait(hook: str) -> None:
     cuda = Cuda()
     pointer = c_uint64()
-    # on a driver who waits for a thread's own stream does not wait for the one of all threads
+    # on a driver, waiting for a thread's own stream does not wait for the common stream
     suffix = "_ptsz" if hook.endswith("_ptsz") else ""
     cuda.must(f"cuMemAllocAsync{suffix}", byref(pointer), 600 * MIB, None)
     cuda.must(f"cuMemFreeAsync{suffix}", pointer, None)
@@ -219,7 +226,7 @@ def physical(hook: str) -> None:
     )
     assert cuda.call("cuMemCreate", byref(created), LIMIT + 1, on_device, 0) == OUT_OF_MEMORY
     assert cuda.call("cuMemCreate", byref(created), LIMIT + 1, in_domain, 0) == OUT_OF_MEMORY
-    cuda.must("cuMemCreate", byref(created), 2 * LIMIT, on_host, 0)  # the host's memory is none of ours
+    cuda.must("cuMemCreate", byref(created), 2 * LIMIT, on_host, 0)  # memory of the host does not count
     cuda.must("cuMemCreate", byref(created), 600 * MIB, on_device, 0)
     must_be(cuda, LIMIT - 600 * MIB)
     reserved = c_uint64()
@@ -228,10 +235,10 @@ def physical(hook: str) -> None:
     if IS_DOUBLE:
         cuda.must("cuMemMap", address, 300 * MIB, 0, created, 0)
         cuda.must("cuMemMap", address + 300 * MIB, 300 * MIB, 300 * MIB, created, 0)
-    else:  # drivers take no offset yet
+    else:  # drivers accept no offset yet
         cuda.must("cuMemMap", address, 600 * MIB, 0, created, 0)
     cuda.must("cuMemRelease", created)
-    must_be(cuda, LIMIT - 600 * MIB)  # as long as it is mapped it is there
+    must_be(cuda, LIMIT - 600 * MIB)  # memory stays as long as it is mapped
     cuda.must("cuMemRetainAllocationHandle", byref(again), c_void_p(address + 400 * MIB))
     cuda.must("cuMemUnmap", address, 600 * MIB)
     must_be(cuda, LIMIT - 600 * MIB)
@@ -299,8 +306,8 @@ def heap(hook: str) -> None:
     cuda.must(hook, c_int(2), 300 * MIB)
     cuda.must(hook, c_int(1), 100 * MIB)
     must_be(cuda, LIMIT - 400 * MIB)
-    cuda.must(hook, c_int(2), 200 * MIB)  # instead, not as well
-    cuda.must(hook, c_int(0), 4096)  # the stack is not one of them
+    cuda.must(hook, c_int(2), 200 * MIB)  # the new size replaces the old one
+    cuda.must(hook, c_int(0), 4096)  # the size of the stack does not count
     must_be(cuda, LIMIT - 300 * MIB)
 
 
@@ -312,7 +319,7 @@ def node(size: int) -> bytes:
 
 
 def address_of_node(alloc: "ctypes.Array[ctypes.c_char]") -> int:
-    """What the driver wrote into the description of a node that allocates."""
+    """Return the address that the driver wrote into the description of an allocating node."""
     return int(NODE.unpack_from(alloc.raw)[-1])
 
 
@@ -363,9 +370,9 @@ def executables(hook: str) -> None:
     }
     cuda.must(make, byref(executable), graph, *rest.get(make, [bytes(32)]))
     cuda.must("cuGraphDestroy", graph)
-    must_count(cuda, 600 * MIB, step=0)  # the executable still has it
+    must_count(cuda, 600 * MIB, step=0)  # the executable graph still holds the memory
     start = hook if hook.startswith(("cuGraphLaunch", "cuGraphUpload")) else "cuGraphLaunch"
-    if start == hook:  # memory that another library's graph takes of this device is only seen afterwards
+    if start == hook:  # memory of this device in a graph of another library is only counted afterwards
         hide_from_the_ledger(cuda, executable, start)
         return
     cuda.must(start, executable, None)
@@ -373,9 +380,9 @@ def executables(hook: str) -> None:
     must_count(cuda, 600 * MIB)
     must_be(cuda, LIMIT - 600 * MIB, POOL_STEP)
     cuda.must("cuDeviceGraphMemTrim", c_int(0))
-    must_count(cuda, 600 * MIB)  # it outlives the graph that allocated it, until it is freed
+    must_count(cuda, 600 * MIB)  # the memory outlives the graph that allocated it, until it is freed
     cuda.must("cuMemFree_v2", address_of_node(alloc))
-    must_count(cuda, 600 * MIB)  # the device keeps it for other graphs
+    must_count(cuda, 600 * MIB)  # the device keeps the memory for other graphs
     cuda.must("cuDeviceGraphMemTrim", c_int(0))
     must_count(cuda, 0, step=0)
     must_be(cuda, LIMIT)
@@ -421,7 +428,7 @@ def primary_contexts(hook: str) -> None:
     if "Release" in hook:
         cuda.must("cuDevicePrimaryCtxRetain", byref(again), c_int(0))
         cuda.must(hook, c_int(0))
-        must_be(cuda, LIMIT - 300 * MIB)  # somebody still has it
+        must_be(cuda, LIMIT - 300 * MIB)  # another owner still holds the memory
     cuda.must(hook, c_int(0))
     must_count(cuda, 0, step=0)
     cuda.must("cuDevicePrimaryCtxRetain", byref(again), c_int(0))
@@ -447,7 +454,7 @@ def totals_of_32_bits(hook: str) -> None:
     cuda.allocate(MIB)
     cuda.must("cuDeviceTotalMem", byref(total), c_int(0))
     assert total.value == LIMIT
-    if not IS_DOUBLE:  # a driver refuses it in a context that was not made by a function of its age
+    if not IS_DOUBLE:  # a driver refuses this in a context made by a newer function
         assert cuda.call("cuMemGetInfo", byref(free), byref(total)) == INVALID_CONTEXT
         assert free.value <= LIMIT - MIB
         assert total.value <= LIMIT
@@ -471,7 +478,7 @@ def look_up(hook: str) -> None:
 
 
 def is_ours(name: str, function: object) -> bool:
-    """Whether an address is the library's own function of that name."""
+    """Return whether an address is the library's own function with this name."""
     address = ctypes.cast(function, c_void_p).value  # type: ignore[arg-type]
     preloaded = ctypes.CDLL(None)
     ours = ctypes.cast(getattr(preloaded, name), c_void_p).value
@@ -479,7 +486,7 @@ def is_ours(name: str, function: object) -> bool:
 
 
 def main() -> None:
-    """Run the scenarios of the hooks, each in a process of its own that has not called the driver yet."""
+    """Run the scenarios of the hooks, each in a new process that has not called the driver yet."""
     for hook in sys.argv[1].split(","):
         child = os.fork()
         if not child:

@@ -1,4 +1,4 @@
-"""Functions of the libraries of this process, by the symbols in their files: past everything that stands in front."""
+"""Finds functions in the libraries of this process by the symbols in their files, past all hooks."""
 
 import ctypes
 import functools
@@ -17,7 +17,9 @@ _FUNCTION: Final = 2
 
 
 def address_in(library: str, name: str) -> int:
-    """Return where the loaded library whose file name begins with `library` has a function. Raises LookupError."""
+    """Return the address of a function in the loaded library whose file name begins with
+    `library`. Raises LookupError.
+    """
     base, path = _loaded(library)
     try:
         return base + functions_of(path)[name]
@@ -26,13 +28,13 @@ def address_in(library: str, name: str) -> int:
 
 
 def function_in(library: str, name: str) -> Callable[..., int]:
-    """Return that function, for calls without types. Raises LookupError."""
+    """Return a function of a loaded library, for calls without types. Raises LookupError."""
     return ctypes.CFUNCTYPE(c_int)(address_in(library, name))
 
 
 @functools.cache
 def functions_of(path: Path) -> dict[str, int]:
-    """Return the functions that a shared library of 64 bits exports, by name, each with its offset from the base."""
+    """Return the exported functions of a 64-bit shared library, by name, with their offsets from the base."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as content:
         (start,) = struct.unpack_from("<Q", content, _SECTIONS_AT)
         size, count = struct.unpack_from("<HH", content, 0x3A)

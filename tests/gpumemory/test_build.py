@@ -1,4 +1,4 @@
-"""gpumemory/Makefile: what the library needs of a container, and that two compilers and two sanitizers find nothing."""
+"""gpumemory/Makefile: the library's requirements of a container; two compilers and two sanitizers find no fault."""
 
 import re
 import shutil
@@ -14,9 +14,9 @@ from tests.gpumemory.scenarios import LIMIT
 from tests.gpumemory.test_hooks import DRIVER_HOOKS, LINES
 from tests.gpumemory.test_processes import RACE, THREADS
 
-pytestmark = pytest.mark.lab  # compiled code: once, not on every Python
+pytestmark = pytest.mark.lab  # compiled code is tested once, not with every Python
 
-OLDEST_GLIBC: Final = (2, 17)  # of CentOS 7, below which no image with CUDA 11 or newer is
+OLDEST_GLIBC: Final = (2, 17)  # that of CentOS 7, the oldest in images with CUDA 11 or newer
 COMPILERS: Final = ["gcc", "clang"]
 
 
@@ -48,7 +48,7 @@ def test_two_builds_in_two_folders_are_the_same_bytes(tmp_path: Path) -> None:
 
 
 def sanitized(machine: Machine, name: str, directory: Path) -> Machine:
-    """The machine with a library that ends the program at the first fault of memory or arithmetic."""
+    """Return the machine with a library that ends the program at the first memory or arithmetic fault."""
     runtime, flag = {"gcc": ("libasan.so", ""), "clang": ("libclang_rt.asan-x86_64.so", "-shared-libasan")}[
         name
     ]
@@ -73,7 +73,7 @@ def test_sanitizers_find_nothing(name: str, machine: Machine, tmp_path: Path) ->
 
 
 def test_the_sanitized_library_does_check(machine: Machine, tmp_path: Path) -> None:
-    """A fault on purpose: an array that the driver would read is shorter than its layout."""
+    """A deliberate fault: an array that the driver would read is shorter than its layout."""
     shutil.copytree(SOURCES, tmp_path / "sources", ignore=shutil.ignore_patterns("build"))
     limits = tmp_path / "sources" / "limits.c"
     text = limits.read_text()

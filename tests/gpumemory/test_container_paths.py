@@ -1,4 +1,4 @@
-"""The library where a container has it: /etc/ld.so.preload, the file of limits and the count at their own paths."""
+"""The library as in a container: /etc/ld.so.preload, with the file of limits and the count at their own paths."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""gpumemory/hooks.h: every hook does what it is for, however it is looked up, and without it a test fails."""
+"""gpumemory/hooks.h: every hook has its effect however it is looked up, and without it a test fails."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 from tests.gpumemory.conftest import GIB, SOURCES, Machine, uuid
 from tests.gpumemory.scenarios import LIMIT, SCENARIOS
 
-pytestmark = pytest.mark.lab  # compiled code: once, not on every Python
+pytestmark = pytest.mark.lab  # compiled code is tested once, not with every Python
 
 LINES: Final = re.findall(r"^(DRIVER|MANAGEMENT)\(([^)]*)\)$", (SOURCES / "hooks.h").read_text(), re.M)
 DRIVER: Final = [[word.strip() for word in words.split(",")] for kind, words in LINES if kind == "DRIVER"]
@@ -28,7 +28,7 @@ def test_the_hook_counts_caps_and_answers(hook: str, machine: Machine) -> None:
     container.run("-m", "tests.gpumemory.scenarios", hook, str(container.state))
 
 
-@pytest.mark.rare  # a defect for every hook: whether the tests above can fail
+@pytest.mark.rare  # a defect for every hook shows whether the tests above can fail
 @pytest.mark.parametrize("hook", DRIVER_HOOKS)
 def test_without_the_hook_its_scenario_fails(hook: str, machine: Machine, tmp_path: Path) -> None:
     content = machine.library.read_bytes()

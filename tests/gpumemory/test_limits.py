@@ -1,4 +1,4 @@
-"""gpumemory/limits.c: what the file of limits may say, and that nothing is allowed where it cannot be understood."""
+"""gpumemory/limits.c: the valid contents of the file of limits; with an invalid file, nothing is allowed."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ print(*cuda.info(), cuda.call("cuMemAlloc_v2", byref(c_uint64()), 1))
 
 
 def show(container: Container) -> list[int]:
-    """What the container sees free, its total, and what it answers to a byte."""
+    """Return the free memory and the total that the container sees, and the answer to an allocation of one byte."""
     return [int(word) for word in container.run("-c", SHOW).split()]
 
 

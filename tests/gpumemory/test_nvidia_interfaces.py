@@ -1,4 +1,4 @@
-"""The library against NVIDIA's headers and runtime: every way to allocate has a hook, or a reason why it has none."""
+"""The library compared with NVIDIA's headers and runtime: every way to allocate has a hook, or a reason against one."""
 
 import re
 import subprocess
@@ -110,11 +110,11 @@ def test_all_that_the_runtime_asks_for_to_allocate_has_a_hook(
     container = replace(machine.container("one", {uuid(0): MIB}, **variables), library=None)
     container.runs(
         "-c", COUNT_DEVICES, str(nvidia_file(runtime))
-    )  # newer ones end where they ask who the driver is
+    )  # newer versions end where they ask for the driver's version
     names = {line.split()[0] for line in requested.read_text().splitlines()}
     assert len(names) >= at_least
     hooked = {words[1] for words in DRIVER}
-    not_in_the_header = {  # contexts of OpenGL and VDPAU, and parts of a device's processors
+    not_in_the_header = {  # contexts of OpenGL and VDPAU, and partitions of a device's processors
         "cuGLCtxCreate", "cuVDPAUCtxCreate", "cuSubgridCreate", "cuSubgridWorkerGridCreate", "cuSubgridWorksetCreate"
     }  # fmt: skip
     candidates = {name for name in names if MAY_ALLOCATE.search(name)}
@@ -165,7 +165,7 @@ print("ok")
 
 
 def test_the_real_runtime_sees_and_gets_half_of_a_gpu(machine: Machine) -> None:
-    node_total = 32510 * MIB  # what a V100 of 32 GiB has
+    node_total = 32510 * MIB  # the memory of a V100 with 32 GiB
     half = node_total // 2
     runtime = str(nvidia_file(RUNTIME_THAT_RUNS))
     container = machine.container("one", {uuid(0): half}, CUDA_DOUBLE_MEMORY=str(node_total))

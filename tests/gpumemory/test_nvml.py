@@ -24,7 +24,7 @@ NODE_TOTAL: Final = 32510 * MIB
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The lab's double of NVML."""
+    """Return the lab's double of NVML."""
     compiler("cc")
     target = tmp_path_factory.mktemp("nvml") / built.LIBRARY
     built.compile_library(sorted((Path(built.__file__).parent / "nvml").glob("*.c")), target)
@@ -33,7 +33,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def node(machine: Machine, library: Path, tmp_path: Path) -> Machine:
-    """The machine, with the double of NVML beside the double of libcuda; a neighbour computes on both GPUs."""
+    """Return the machine with the double of NVML beside that of libcuda, and a neighbour that computes on both GPUs."""
     directory = tmp_path / "lib"
     directory.mkdir()
     (directory / "libnvidia-ml.so.1").symlink_to(library)
@@ -98,7 +98,7 @@ def test_nvml_may_be_unloaded_and_loaded_again(node: Machine, tmp_path: Path) ->
 
 @pytest.mark.lab
 def test_nvidia_smi_shows_the_containers_part(machine: Machine, tmp_path: Path) -> None:
-    """NVIDIA's program asks its library by a table that only NVIDIA's library and its mock have."""
+    """NVIDIA's program calls its library by a table that only NVIDIA's library and its mock have."""
     program = shutil.which("nvidia-smi", path=os.environ.get("MUSTER_NVIDIA_SMI") or None)
     needed = (programs.NVML_MOCK,)
     if program is None or programs.missing(needed):
@@ -117,7 +117,7 @@ def test_nvidia_smi_shows_the_containers_part(machine: Machine, tmp_path: Path) 
         "device_defaults": {"name": "Tesla V100-SXM2-32GB", "architecture": "volta", "memory": memory},
         "devices": [{"index": number, "uuid": uuid(number)} for number in range(2)],
     }
-    (tmp_path / "config.yaml").write_text(json.dumps(profile))  # JSON is YAML
+    (tmp_path / "config.yaml").write_text(json.dumps(profile))  # a YAML parser reads JSON
     settings = {"MOCK_NVML_CONFIG": str(tmp_path / "config.yaml"), "CUDA_DOUBLE_MEMORY": str(NODE_TOTAL)}
     container = replace(machine, double=directory).container(
         "one", {uuid(0): TOTAL, uuid(1): MIB}, **settings

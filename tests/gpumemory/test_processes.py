@@ -1,4 +1,4 @@
-"""gpumemory/usage.c: one limit for all processes of a container, whatever becomes of them."""
+"""gpumemory/usage.c: one limit for all processes of a container, however they end."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ import pytest
 
 from tests.gpumemory.conftest import GIB, MIB, Container, Machine, uuid
 
-pytestmark = pytest.mark.lab  # compiled code: once, not on every Python
+pytestmark = pytest.mark.lab  # compiled code is tested once, not with every Python
 
 HOLD: Final = """
 import sys
@@ -48,7 +48,7 @@ FREE: Final = "from tests.gpumemory.cuda import Cuda; print(Cuda().free_bytes())
 
 
 def hold(container: Container, size: int, device: int = 0) -> subprocess.Popen[str]:
-    """Start a process that has so many bytes until it ends."""
+    """Start a process that holds this many bytes until it ends."""
     process = container.start(["-c", HOLD, str(size), str(device)])
     assert process.stdout is not None
     line = process.stdout.readline().strip()
@@ -66,7 +66,7 @@ def free_bytes(container: Container) -> int:
 
 
 def highest_bytes(machine: Machine, device: int = 0) -> int:
-    """The most that all processes of the machine ever had, as the double counted it."""
+    """Return the maximum memory that all processes of the machine have had, as the double counted it."""
     return int(struct.unpack_from("8Q", (machine.directory / "machine").read_bytes(), 64)[device])
 
 
@@ -99,7 +99,7 @@ def test_eight_processes_that_race_never_have_more_than_the_limit(machine: Machi
         output, errors = process.communicate(timeout=240)
         assert process.returncode == 0, errors
         refused += int(output)
-    assert refused > 0  # they did get in each other's way
+    assert refused > 0  # the processes did compete
     assert 0 < highest_bytes(machine) <= GIB
     assert free_bytes(container) == GIB
 
@@ -114,7 +114,7 @@ def test_processes_killed_at_any_moment_leave_nothing_behind(machine: Machine) -
         process.stdin.write("go\n")
         process.stdin.flush()
         process.stdin.close()
-        before = free_bytes(container)  # while it goes on
+        before = free_bytes(container)  # while the process continues
         assert 0 <= before <= GIB
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -163,7 +163,7 @@ def test_a_neighbour_continues_when_a_container_is_refused(machine: Machine) -> 
 def test_each_device_has_its_own_limit(machine: Machine) -> None:
     container = machine.container("one", {uuid(0): GIB, uuid(1): 3 * GIB}, CUDA_DOUBLE_DEVICES="3")
     held = [hold(container, GIB, 0), hold(container, 3 * GIB, 1)]
-    for device in range(3):  # the third has no line: nothing may be had of it
+    for device in range(3):  # the third device has no line, so it must not be used
         assert "cuMemAlloc_v2: 2" in container.start(["-c", HOLD, "1", str(device)]).communicate()[1]
     for process in held:
         kill(process)

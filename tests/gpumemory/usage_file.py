@@ -1,4 +1,4 @@
-"""The file in which the processes of a container are counted, as gpumemory/usage.c lays it out."""
+"""Reads the file that counts the processes of a container, in the layout of gpumemory/usage.c."""
 
 import struct
 from pathlib import Path
@@ -9,7 +9,7 @@ _SLOTS: Final = 1024
 
 
 def counted_bytes(state: Path, device: int = 0) -> int:
-    """Return what is counted of a device for all processes, by the directory of the file; 0 where there is none yet."""
+    """Return the bytes that the file counts on a device for all processes; 0 if the directory has no file yet."""
     file = state / "usage.1"
     if not file.exists():
         return 0

@@ -1,4 +1,4 @@
-"""The Containerfile beside `image.build`: two ways to one content, so what they say must agree."""
+"""The Containerfile and `image.build` make the same content, so their settings must agree."""
 
 import json
 import re

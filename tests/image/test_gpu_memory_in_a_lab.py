@@ -1,7 +1,7 @@
-"""Parts of GPUs held to their memory, as shipped: the agent's DaemonSet of the image, and jobs of `muster submit`.
+"""GPU fractions with memory limits as shipped: the agent's DaemonSet of the image, and jobs of `muster submit`.
 
-The node is real and has the double of NVML, by NVIDIA's device plugin, or (rare) its DRA driver. The jobs
-mount the driver's files themselves: NVIDIA's runtime, which gives them to parts of a plugin's GPUs, is not there.
+The node is real and has the double of NVML, with NVIDIA's device plugin or (rare) its DRA driver. The jobs mount the
+driver's files themselves, because NVIDIA's runtime, which mounts them for fractions of a plugin's GPUs, is missing.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ TOTAL_MIB: Final = 32_510
 HALF_MIB: Final = 16_255
 NODE: Final = "dgx1-real-1"
 SIMULATED: Final = "dgx1-1"
-"""Another node, for jobs to move to: nothing runs there."""
+"""Another node, to which jobs migrate. No container runs there."""
 GOES_THERE: Final = f"--toleration {KIND_LABEL}"
 NAMESPACE: Final = "muster-team-a"
 AGENT: Final = ("-n", names.AGENT_NAMESPACE, f"daemonset/{names.AGENT_ACCOUNT}")
@@ -51,7 +51,7 @@ LOADER: Final = Path("/lib64/ld-linux-x86-64.so.2").resolve()
 PYTHON: Final = Path("/usr/bin/python3").resolve()
 OPTIONS: Final = ("--gpu-memory-limits=enforce",)
 WORKS: Final = "trap 'exit 1' TERM; sleep 3600 & wait"
-"""Ends at once when it is told to."""
+"""A command that ends at once on SIGTERM."""
 SEEN: Final = """
 import ctypes
 from tests.gpumemory.cuda import Cuda
@@ -80,7 +80,7 @@ Eventually = Callable[[Callable[[], bool], str], None]
 
 @dataclass
 class Site:
-    """A node with agents and an operator that holds parts of GPUs to their memory; `machine` is what jobs share."""
+    """A node with agents and an operator that limit the memory of GPU fractions; `machine` is shared by the jobs."""
 
     lab: Lab
     gpus: NodeGpus
@@ -98,7 +98,7 @@ class Site:
         )
 
     def pod(self, job: str) -> dict[str, Any]:
-        """The pod of a job that is not leaving."""
+        """Return the pod of a job that is not terminating."""
         pods = read(self.lab, "pods", "-n", NAMESPACE, "-l", f"{names.WORKLOAD_LABEL}={job}")["items"]
         there = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
         return there[0] if there else {}
@@ -110,7 +110,9 @@ class Site:
             kubectl(self.lab, "wait", *selector, "--for=condition=Ready")
 
     def command(self, job: str) -> list[str]:
-        """A Python of this machine in the container of a job, which looks in the driver's directory for libraries."""
+        """Return the command that runs this machine's Python in a job's container, with the libraries of the driver's
+        directory.
+        """
         libraries = f"{self.machine}/lib:{driver.ROOT}/usr/lib64:/opt{LOADER.parent}"
         variables = (f"PYTHONPATH={ROOT}", "PYTHONHOME=/opt/usr", f"CUDA_DOUBLE_STATE={self.machine}/state")
         double = ("CUDA_DOUBLE_DEVICES=8", f"CUDA_DOUBLE_MEMORY={TOTAL_MIB * MIB}")
@@ -120,7 +122,7 @@ class Site:
         return [*kubectl_, "exec", "-i", "-n", NAMESPACE, pod, "--", *inside, "-P", "-c"]
 
     def run(self, job: str, program: str) -> str:
-        """What a program prints in the container of a job."""
+        """Return the output of a program in the container of a job."""
         done = subprocess.run(
             [*self.command(job), program], capture_output=True, text=True, check=False, timeout=120
         )
@@ -151,7 +153,7 @@ def site(
         gpus = NodeGpus(lab)
         gpus.set("all", {"memory_total": TOTAL_MIB * MIB, "memory_reserved": 0})
         if request.param == "dra":
-            gpus.restart_plugin()  # it publishes what it saw when it started
+            gpus.restart_plugin()  # the plugin publishes the GPUs that it found at its start
         stack.enter_context(kube_scheduler_of(lab, directory))
         rendered = must(
             lab.kubeconfig, "operator-yaml", "--cluster", "lab", "--replicas=0", "--agent",
@@ -179,7 +181,7 @@ async def operators_access(lab: Lab, path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def eventually() -> Eventually:
-    """Polls a cluster until something is so."""
+    """Return a function that polls the cluster until a condition is true."""
     from time import monotonic, sleep
 
     def wait(condition: Callable[[], bool], what: str) -> None:
@@ -193,7 +195,7 @@ def eventually() -> Eventually:
 
 @pytest.fixture(scope="module")
 def halves(site: Site, eventually: Eventually) -> Site:
-    """Two jobs with half of one GPU each."""
+    """Submit two jobs with half of one GPU each."""
     eventually(lambda: len(gpu_states(site)) == 8, "the agent writes the eight GPUs")
     must_all(site.lab.kubeconfig, site.submit("left", "-g 0.5"), site.submit("right", "-g 0.5"))
     site.wait_until_ready("left", "right")
@@ -293,9 +295,9 @@ def test_a_pod_with_more_is_told_evicted_and_recorded_with_both_figures(
 def test_a_gpu_falls_off_the_bus_and_its_jobs_are_told_and_moved_and_nothing_else(
     halves: Site, eventually: Eventually
 ) -> None:
-    """Which GPU a job has the plugin chose; the agent knows it from the kubelet.
+    """The plugin chose the GPU of a job; the agent learns it from the kubelet.
 
-    The plugin gives no other GPU of the node then; by claims the job may start again beside its old one.
+    The plugin offers no other GPU of the node then; with claims, the job may restart beside its old pod.
     """
     ends = ("delete left -p team-a", "delete right -p team-a")
     must_all(
@@ -346,7 +348,7 @@ def test_a_gpu_falls_off_the_bus_and_its_jobs_are_told_and_moved_and_nothing_els
 
 
 def holders(site: Site, job: str) -> list[int]:
-    """The GPUs that the kubelet gave the pod of a job, as the agent says."""
+    """Return the GPUs that the kubelet gave to the pod of a job, as the agent reports them."""
     name = site.pod(job)["metadata"]["name"]
     return [
         gpu["index"] for gpu in gpu_states(site) if any(one["pod"] == name for one in gpu.get("holders", ()))
@@ -354,7 +356,7 @@ def holders(site: Site, job: str) -> list[int]:
 
 
 def pid_on_the_node(machines: int) -> int:
-    """The number that a process of a container has on its node, which has numbers of its own."""
+    """Return the process id on the node, which has its own process namespace, of a container's process."""
     status = Path(f"/proc/{machines}/status").read_text()
     (line,) = [line for line in status.splitlines() if line.startswith("NSpid:")]
     return int(line.split()[2])

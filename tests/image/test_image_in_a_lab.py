@@ -1,8 +1,8 @@
-"""The operator as it is shipped: the image of `make image`, deployed by what `operator-yaml` prints, on real nodes.
+"""The operator as shipped: the image of `make image`, deployed with the output of `operator-yaml`, on real nodes.
 
 Covers `image.build` and `validation.targets.operator_deployment`.
 
-The lab has no scheduler for pods that are not muster's; Kubernetes' own places the operator's, as on every cluster.
+The lab has no scheduler for other pods than muster's, so Kubernetes' own scheduler binds the operator's pods.
 """
 
 import asyncio
@@ -117,14 +117,14 @@ class Cluster:
         return items
 
     def leader(self) -> str:
-        """The pod that leads: what stands before the part that makes its identity unique."""
+        """Return the pod that leads: its name is the identity without the unique part."""
         holder = self.kubectl(
             "get", "lease", LEASE_NAME, "-n", SYSTEM_NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}"
         )
         return holder.partition("_")[0]
 
     def seconds_to_first_bind(self) -> float:
-        """Seconds by the API server's clock from the Deployment to the binding of the only job."""
+        """Return the seconds, by the API server's clock, from the Deployment to the binding of the only job."""
         times = [
             self.kubectl("get", *what, "-o", f"jsonpath={{{path}}}")
             for what, path in (
@@ -141,7 +141,7 @@ class Cluster:
 
     @contextmanager
     def forwarded(self, target: str, port: str) -> Iterator[int]:
-        """A port of loopback that leads to one of a pod of muster-system."""
+        """Yield a port of loopback that leads to a port of a pod in muster-system."""
         command = [
             str(self.lab.kubectl_directory / "kubectl"), f"--kubeconfig={self.lab.kubeconfig}", "port-forward",
             "-n", SYSTEM_NAMESPACE, "--address=127.0.0.1", target, f":{port}",
@@ -149,7 +149,7 @@ class Cluster:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout is not None
-                line = process.stdout.readline()  # Forwarding from 127.0.0.1:PORT -> 8443
+                line = process.stdout.readline()  # the line is: Forwarding from 127.0.0.1:PORT -> 8443
                 yield int(line.partition("->")[0].rpartition(":")[2])
             finally:
                 process.terminate()
@@ -162,7 +162,7 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster(archive: Path, directory: Path) -> AsyncIterator[Cluster]:
-    """Two real nodes that can pull the image, and Kubernetes' own scheduler."""
+    """Yield two real nodes that can pull the image, and Kubernetes' own scheduler."""
     program = await musterlab.kube_scheduler.find(Reporter(print))
     async with Lab.attached(
         state_dir=directory / "labs", name="image", nodes=[("dgx1-v100-32g", 0)], real_nodes=2,
@@ -216,7 +216,9 @@ def operate(site: Cluster) -> None:
 
 
 async def verdict_on_the_operator(kubeconfig: Path) -> Judgement:
-    """That of the acceptance test, whose doubles have no more than what a real API server answers."""
+    """Return the acceptance test's judgement on the operator. The doubles of its tests only have a real API server's
+    answers.
+    """
     recorder = Recorder()
     result = CheckResult("installation/api/operator", "installation", "api", "", "", "")
     async with recorder.watching(kubeconfig):
@@ -226,7 +228,7 @@ async def verdict_on_the_operator(kubeconfig: Path) -> Judgement:
 
 
 def look_at_pages(site: Cluster) -> None:
-    """Deploy the pages beside the operator, sign in with a token of one's own, and find the cluster's numbers."""
+    """Deploy the pages beside the operator, sign in with a user's token, and find the cluster's numbers."""
     authority = Authority()
     certificate, key = authority.issue("web", host="localhost")
     secret = {
@@ -256,7 +258,7 @@ def look_at_pages(site: Cluster) -> None:
         assert status == 200
         (job,) = [job for job in site.list_jobs() if job["name"] == "first"]
         assert all(word in page for word in ("first", job["node"], "team-a")), page
-        # what its own account sees, with the role of a viewer, is not what others see
+        # a page shows the rights of its user, not those of the pages' own account, which is a viewer
         _, page = SecureBrowser(port, authority).sign_in(tokens["nobody"])
         assert "first" not in page
 
@@ -274,11 +276,11 @@ account = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
 files = sorted(file.name for file in account.iterdir() if not file.name.startswith(".."))
 print(os.getuid(), os.access("/usr", os.W_OK), files, os.path.exists("/history/history.db"))
 """
-"""Prints who runs the pages, whether its root can be written, what it has of its account, whether it records."""
+"""Prints the user of the pages' process, whether its root is writable, its account's files, and whether it records."""
 
 
 class SecureBrowser:
-    """A browser that trusts one authority, keeps cookies and follows to the page after a form."""
+    """A browser that trusts one authority, keeps cookies, and follows the redirect after a form."""
 
     def __init__(self, port: int, authority: Authority) -> None:
         context = ssl.create_default_context(cadata=authority.pem.decode())
@@ -288,7 +290,7 @@ class SecureBrowser:
         )
 
     def get(self, path: str, fields: dict[str, str] | None = None) -> tuple[int, str]:
-        """Open a page, or send a form with these fields; returns the status and the text."""
+        """Open a page, or send a form with these fields; return status and text."""
         body = None if fields is None else urlencode(fields).encode()
         request = urllib.request.Request(  # noqa: S310 - its origin is https
             self._origin + path, body, {"Origin": self._origin}
@@ -297,14 +299,14 @@ class SecureBrowser:
             return answer.status, answer.read().decode()
 
     def sign_in(self, token: str) -> tuple[int, str]:
-        """Sign in; returns the status and the text of the page that follows."""
+        """Sign in; return status and text of the next page."""
         _, form = self.get("/sign-in")
         found = re.search('name="form_token" value="([^"]*)"', form)
         assert found
         return self.get("/sign-in", {"token": token, "project": "", "form_token": found[1]})
 
 
-@pytest.mark.rare  # a minute and a half
+@pytest.mark.rare  # takes a minute and a half
 def test_a_scenario_passes_with_the_operator_of_the_image(archive: Path, tmp_path: Path) -> None:
     out = tmp_path / "report"
     options = (

@@ -1,4 +1,4 @@
-"""image.build: what of a root file system goes into the layer, and that nothing tells when it was made."""
+"""image.build: the files of a root file system that go into the layer, which has no trace of its build time."""
 
 import io
 import tarfile

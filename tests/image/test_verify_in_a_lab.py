@@ -1,9 +1,9 @@
-"""Sites whose GPUs NVIDIA's DRA driver or device plugin announces: `muster verify`, and a GPU that is lost.
+"""Sites whose GPUs NVIDIA's DRA driver or device plugin announces: `muster verify`, and a lost GPU.
 
 With the DRA driver also quotas and the fairness suite.
 
-Covers roles/verify and `muster validate --target cluster`. The two nodes are real and have the double of NVML; their
-agents come from the image, the operator is a process.
+Covers roles/verify and `muster validate --target cluster`. The two nodes are real and have the double of NVML. Their
+agents run from the image, and the operator is a process.
 """
 
 import asyncio
@@ -116,12 +116,12 @@ def gpus(site: Site, node: str = NODE) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def watched(site: Site, eventually: Eventually) -> Site:
-    """The site, when its agents have told of all GPUs."""
+    """Return the site once its agents have reported all GPUs."""
     eventually(lambda: all(len(gpus(site, node)) == 8 for node in NODES), "the agents write their eight GPUs")
     return site
 
 
-@pytest.mark.rare  # three minutes
+@pytest.mark.rare  # takes three minutes
 @WITH_DRA
 def test_the_fairness_suite_passes_where_whole_gpus_and_parts_come_by_claims(
     watched: Site, tmp_path: Path
@@ -166,7 +166,7 @@ def test_quotas_are_of_the_gpus_that_come_by_claims(watched: Site, eventually: E
     must(access, "project", "delete", "four", "--force")
 
 
-@pytest.mark.rare  # a minute, of which most is Ansible's
+@pytest.mark.rare  # takes a minute, mostly in Ansible
 def test_a_site_is_green_with_all_its_gpus_and_names_the_one_that_is_lost(
     watched: Site, eventually: Eventually
 ) -> None:

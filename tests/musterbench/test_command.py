@@ -1,4 +1,4 @@
-"""That the benchmarks measure what they say, on the smallest sizes; how fast anything is, no test asks."""
+"""The benchmarks measure what they claim, with the smallest sizes. No test checks speed."""
 
 import json
 import os
@@ -157,7 +157,7 @@ def test_a_lab_benchmark_that_is_terminated_leaves_nothing_behind(tmp_path: Path
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.rare  # a quarter of a minute
+@pytest.mark.rare  # takes a quarter of a minute
 def test_the_benchmark_of_pages_brings_every_update_to_all_people() -> None:
     sizes = ("--nodes", "8", "--jobs", "60", "--viewers", "4", "--updates", "1")
     results = bench("web", *sizes)["results"]

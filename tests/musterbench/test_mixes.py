@@ -1,4 +1,4 @@
-"""That the mixes are the busy clusters which they are called, and that measuring them tells the truth."""
+"""The mixes are the described busy clusters, and their measurements are correct."""
 
 import json
 import subprocess
@@ -33,7 +33,7 @@ def waiting(snapshot: Snapshot) -> list[Workload]:
 
 
 def devices_in_use(snapshot: Snapshot) -> Counter[tuple[str, int]]:
-    """Thousandths in use of each device."""
+    """Return the thousandths in use of each device."""
     used: Counter[tuple[str, int]] = Counter()
     for workload in snapshot.workloads:
         for pod in workload.pods:
@@ -151,7 +151,7 @@ def test_increase_is_the_exponent_of_the_nodes(seconds: float, exponent: float) 
     assert "exponent" not in with_exponent(before, None).figures
 
 
-@pytest.mark.rare  # half a minute
+@pytest.mark.rare  # takes half a minute
 def test_the_command_shows_seconds_increase_and_decisions() -> None:
     done = bench_planner("--mix", "affinities", "--nodes", "8", "--nodes", "16")
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The figures of processes are those that the system itself has."""
+"""The figures of processes equal those of the system."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_another_process_has_a_clock_of_its_own_until_it_has_ended() -> None:
         assert other.stdout is not None
         other.stdin.write(b"runs\n")
         other.stdin.flush()
-        other.stdout.readline()  # it has had the processor by now
+        other.stdout.readline()  # by now the other process has used the processor
         assert 0 < processor_ms(other.pid) < 1000
         other.kill()
     with pytest.raises(OSError, match="Invalid argument"):

@@ -1,4 +1,4 @@
-"""A fake `go` at the edge of the process, the real command line, and waiting on a condition."""
+"""A double of `go` as a program, the real command line, and waiting for a condition."""
 
 import os
 import subprocess
@@ -45,7 +45,7 @@ def eventually() -> Callable[[Callable[[], bool], str], None]:
 
 
 def processes_naming(directory: Path) -> list[str]:
-    """Command lines of living processes in which the directory occurs."""
+    """Return command lines of running processes that contain the directory."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -76,7 +76,7 @@ def programs_in() -> Callable[..., Path]:
 
 
 class World:
-    """Directories of a machine that has no lab yet, and the environment that leads to them."""
+    """Directories of a machine without a lab, and the environment that names them."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -153,7 +153,7 @@ def muster_lab() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 @pytest.fixture(scope="session")
 def running_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A lab of two DGX-1 that tests share; they leave no pods in it."""
+    """Yield a lab of two DGX-1 that tests share. They leave no pods in it."""
     lab = start("shared", nodes=2, detach=True, state_dir=tmp_path_factory.mktemp("labs"))
     yield lab
     lab.stop()

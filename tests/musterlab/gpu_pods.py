@@ -1,4 +1,4 @@
-"""Pods that ask for GPUs on a real node, and what the driver's library tells in their containers."""
+"""Pods that request GPUs on a real node, and the answers of the driver's library in their containers."""
 
 import json
 import re
@@ -28,12 +28,12 @@ for index in range(count.value):
 _PYTHON = Path("/usr/bin/python3").resolve()
 _LOADER = Path("/lib64/ld-linux-x86-64.so.2").resolve()
 _MACHINE = "/opt"
-"""Where containers have the machine's /usr: the lab's images have no C library and no Python."""
+"""Where containers see the machine's /usr, because the lab's images have no C library and no Python."""
 
 
 @contextmanager
 def kube_scheduler_of(lab: Lab, directory: Path) -> Iterator[None]:
-    """Kubernetes' own scheduler runs in the lab: for pods that are nobody else's, such as those of DaemonSets."""
+    """Run Kubernetes' own scheduler in the lab, for pods of no other scheduler, such as those of DaemonSets."""
     program = binaries.find(Reporter(lambda _line: None), KUBE_SCHEDULER).paths[kube_scheduler.NAME]
     command = kube_scheduler.configure(lab, directory, program)
     with (directory / "scheduler.log").open("wb") as log:
@@ -46,12 +46,12 @@ def kube_scheduler_of(lab: Lab, directory: Path) -> Iterator[None]:
 
 
 def answers_queries() -> bool:
-    """Whether this machine has what the containers borrow."""
+    """Return whether this machine has the programs that the containers use."""
     return all(path.is_file() and path.is_relative_to("/usr") for path in (_PYTHON, _LOADER))
 
 
 def pod(name: str, containers: Iterable[dict[str, Any]], **spec: object) -> dict[str, Any]:
-    """A pod of containers that sleep; each is its resources."""
+    """Return a pod of sleeping containers with these resources."""
     shell = {
         "image": images.SHELL,
         "command": ["sleep", "3600"],
@@ -75,7 +75,7 @@ def pod(name: str, containers: Iterable[dict[str, Any]], **spec: object) -> dict
 
 
 def kubectl(lab: Lab, *arguments: str, given: str = "") -> str:
-    """Run kubectl as an administrator; its output."""
+    """Run kubectl as an administrator; return its output."""
     command = [str(lab.kubectl_directory / "kubectl"), f"--kubeconfig={lab.kubeconfig}", *arguments]
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
@@ -83,7 +83,7 @@ def kubectl(lab: Lab, *arguments: str, given: str = "") -> str:
 
 
 def read(lab: Lab, *arguments: str) -> Any:
-    """What `kubectl get` shows, decoded."""
+    """Return the decoded output of `kubectl get`."""
     return json.loads(kubectl(lab, "get", *arguments, "-o", "json"))
 
 
@@ -100,7 +100,7 @@ def wait_until_ready(lab: Lab, *names: str) -> None:
 
 
 def uuids_seen(lab: Lab, name: str, container: str = "c0") -> list[str]:
-    """The GPUs that the driver's library shows in a container, in order."""
+    """Return the GPUs that the driver's library shows in a container, in order."""
     libraries = f"{_MACHINE}{_LOADER.parent}:/usr/lib64"
     program = [f"{_MACHINE}{_LOADER}", "--library-path", libraries, f"{_MACHINE}{_PYTHON}", "-"]
     inside = ["env", f"PYTHONHOME={_MACHINE}/usr", *program]
@@ -108,7 +108,9 @@ def uuids_seen(lab: Lab, name: str, container: str = "c0") -> list[str]:
 
 
 def devices_seen(lab: Lab, name: str, container: str = "c0", namespace: str = "default") -> list[str]:
-    """The devices that a DRA driver gave a container, `gpu-3`: by device files, or by the environment."""
+    """Return the devices that a DRA driver gave a container, such as `gpu-3`: from device files, or from the
+    environment.
+    """
     shown = kubectl(lab, "exec", "-n", namespace, name, "-c", container, "--", "sh", "-c", "ls /dev; env")
     files = re.findall(r"^nvidia(\d+)$", shown, re.MULTILINE)
     variables = re.findall(r"^GPU_DEVICE_\d+=gpu-(\d+)$", shown, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The programs of a real node, and what its container runtime was told of a container."""
+"""The programs of a real node, and the kubelet's request to its container runtime for a container."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ _STATUS = "/runtime.v1.RuntimeService/ContainerStatus"
 
 
 def processes(lab: Lab, node: str, program: str) -> Iterator[int]:
-    """Yield the numbers that the processes of a node with this name have on this machine."""
+    """Yield the ids, on this machine, of a node's processes with this name."""
     (top,) = (process.pid for process in lab.status().processes if process.name == node)
     for status in Path("/proc").glob("[0-9]*/status"):
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -35,7 +35,7 @@ def _descends(pid: int, ancestor: int) -> bool:
 
 
 class _Bytes(bytes):
-    """A message of gRPC that nobody takes apart."""
+    """A gRPC message that is not decoded."""
 
     def SerializeToString(self) -> bytes:  # noqa: N802 - as grpclib calls it
         return bytes(self)
@@ -44,10 +44,10 @@ class _Bytes(bytes):
 
 
 def runtime_configuration(lab: Lab, node: str, container: str) -> dict[str, Any]:
-    """What the kubelet told the runtime of a container: CRI's `ContainerConfig`, as containerd shows it."""
+    """Return the kubelet's request to the runtime for a container: CRI's `ContainerConfig`, as containerd shows it."""
     (pid,) = processes(lab, node, "containerd")
     answer = asyncio.run(_query(Path(f"/proc/{pid}/root{CONTAINERD_SOCKET}"), container.encode()))
-    start = answer.index(b'{"sandboxID"')  # of the map `info`, whose only entry is JSON
+    start = answer.index(b'{"sandboxID"')  # in the map `info`, whose only entry is JSON
     shown, _ = json.JSONDecoder().raw_decode(answer[start:].decode())
     configuration: dict[str, Any] = shown["config"]
     return configuration

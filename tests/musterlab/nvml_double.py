@@ -1,4 +1,4 @@
-"""The lab's double of NVML in a process of its own, which answers NVIDIA's binding for Python."""
+"""The lab's double of NVML in a separate process, called by NVIDIA's binding for Python."""
 
 import json
 import os
@@ -39,7 +39,9 @@ class Asker:
         self.folder = folder
 
     def query(self, expression: str) -> Any:
-        """Return the value of an expression, in which `n` is the binding and `gpu(0)` a device; an error is a text."""
+        """Return the value of an expression, in which `n` is the binding and `gpu(0)` a device. An error is returned as
+        text.
+        """
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -55,7 +57,7 @@ class Asker:
             changes.set(index, fields)
 
     def send_xid(self, index: int, code: int) -> None:
-        """Let the driver tell of an error."""
+        """Let the driver report an error."""
         with shown.changes(self.folder) as changes:
             changes.send_xid(index, code)
 

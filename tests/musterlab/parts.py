@@ -1,4 +1,4 @@
-"""A real node with NVIDIA's device plugin, muster's agent and operator: parts of GPUs, and what holds them."""
+"""A real node with NVIDIA's device plugin, muster's agent and operator: GPU fractions, and their reservations."""
 
 import asyncio
 import os
@@ -25,14 +25,14 @@ NODE: Final = "dgx1-real-1"
 
 
 class Site:
-    """The lab's node with its agent and operator, each of which can be killed and started again."""
+    """The lab's node with its agent and operator, each of which can be killed and restarted."""
 
     def __init__(self, lab: Lab, directory: Path) -> None:
         self.lab = lab
         self.gpus = NodeGpus(lab)
         self._directory = directory
         self._folder = lab.state_directory / "realnodes" / NODE
-        near = directory / "k"  # the path of a socket has 107 bytes at most
+        near = directory / "k"  # the path of a socket has at most 107 bytes
         near.symlink_to(self._folder / "kubelet/pod-resources")
         self.socket = near / "kubelet.sock"
         libraries = directory / "driver/usr/lib64"
@@ -65,18 +65,18 @@ class Site:
             )
 
     def kill(self, name: str) -> None:
-        """End `operator` or `agent` as a machine without power does."""
+        """Kill `operator` or `agent` without a shutdown, as a power failure would."""
         process = self._processes.pop(name)
         process.kill()
         process.wait()
 
     def kill_kubelet(self) -> None:
-        """Kill the node's kubelet; the node starts it again."""
+        """Kill the node's kubelet; the node restarts it."""
         for pid in processes(self.lab, NODE, "kubelet"):
             os.kill(pid, signal.SIGKILL)
 
     def held(self) -> list[HeldDevice]:
-        """Which containers have which GPUs, as the kubelet says."""
+        """Return the containers with their GPUs, from the kubelet."""
         return asyncio.run(list_devices(self.socket))
 
     def log(self, name: str) -> str:
@@ -100,7 +100,7 @@ def site(lab: Lab, directory: Path) -> Iterator[Site]:
 
 
 def part_of(pod: dict[str, Any]) -> tuple[list[str], float]:
-    """The UUIDs of which a bound pod has parts, and how much of each."""
+    """Return the UUIDs of the GPUs of which a bound pod has a fraction, and the size of the fraction."""
     annotations = pod["metadata"].get("annotations", {})
     uuids = annotations.get(names.GPU_UUIDS_ANNOTATION, "")
     return [uuid for uuid in uuids.split(",") if uuid], float(

@@ -1,4 +1,4 @@
-"""Random actions on a node with NVIDIA's device plugin, and what must hold after each of them."""
+"""Random actions on a node with NVIDIA's device plugin, and checks after each of them."""
 
 import asyncio
 import random
@@ -22,9 +22,11 @@ JSON = dict[str, Any]
 
 MAX_PODS: Final = 20
 MIN_PODS: Final = 12
-"""With fewer nothing is deleted: the GPUs are to be full, so that who goes makes room for who waits."""
+"""With fewer pods, none is deleted: the GPUs must be full, so that a deleted pod frees GPUs for pending ones."""
 WAITING_VICTIMS: Final = 0.25
-"""So often whoever is deleted may be a pod that waits or is being bound; else one that has its GPUs."""
+"""Portion of the deletions that may delete a pending pod or one that is being bound. The
+others delete a pod with GPUs.
+"""
 ORDINARY: Final = {"part": 40, "whole": 12, "delete": 36}
 RESTARTS: Final = ("operator", "agent", "kubelet", "plugin")
 _FIRST: Final = ("whole", "part", "settle")
@@ -34,10 +36,10 @@ _SETTLE_SECONDS: Final = 90.0
 
 
 def script(count: int, restarts: Iterable[str], settle: int, seed: int) -> list[str]:
-    """So many actions, in an order that the seed determines.
+    """Return this many actions, in an order that the seed determines.
 
-    Among them are these restarts of programs, and so often it is waited until things have settled. First a pod with
-    whole GPUs gets them, and one with a part: later all may be taken whenever somebody looks.
+    Among them are these restarts of programs, and `settle` waits until the site is at rest. The first two pods get
+    whole GPUs and a fraction, because later all GPUs may be in use.
     """
     chance = random.Random(seed)  # noqa: S311 - keeps no secret
     fixed = [*restarts, *["settle"] * settle]
@@ -49,7 +51,7 @@ def script(count: int, restarts: Iterable[str], settle: int, seed: int) -> list[
 
 @dataclass
 class Figures:
-    """What happened."""
+    """The counts of a run."""
 
     actions: Counter[str] = field(default_factory=Counter)
     bound_parts: set[str] = field(default_factory=set)
@@ -71,7 +73,7 @@ class Figures:
 
 
 class RandomActions:
-    """Does what a script says to a project's namespace on a site."""
+    """Carries out a script in a project's namespace on a site."""
 
     def __init__(self, site: Site, namespace: str, seed: int) -> None:
         self._site = site
@@ -84,7 +86,9 @@ class RandomActions:
         self.figures = Figures()
 
     async def run(self, actions: Iterable[str]) -> None:
-        """Do them all, look after each, and delete all at the end: nothing is left then."""
+        """Carry out the actions with a check after each, and delete all objects at the end,
+        when nothing may be left.
+        """
         async with self._transport:
             for action in actions:
                 self.figures.actions[action] += 1
@@ -114,7 +118,7 @@ class RandomActions:
             self._site.gpus.restart_plugin()
 
     async def _forget_its_lease(self) -> None:
-        """The next operator need not wait 15 s until what died without a word may be taken for dead."""
+        """Delete the killed operator's lease, so that the next operator need not wait 15 s for its expiry."""
         with suppress(NotFound):
             await self._transport.delete(LEASES.path(names.SYSTEM_NAMESPACE, names.LEASE_NAME))
 
@@ -143,7 +147,8 @@ class RandomActions:
             "spec": {
                 "schedulerName": names.SCHEDULER_NAME,
                 "restartPolicy": "Never",
-                "terminationGracePeriodSeconds": 1,  # with 0 it is gone before its containers have ended
+                # with 0, the pod is deleted before its containers have ended
+                "terminationGracePeriodSeconds": 1,
                 "containers": [container],
             },
         }
@@ -163,7 +168,7 @@ class RandomActions:
             return
 
     async def _settle(self) -> None:
-        """Wait until each pod runs, or is told why it waits, or has ended."""
+        """Wait until each pod runs, has a reason for being pending, or has ended."""
         async with asyncio.timeout(_SETTLE_SECONDS):
             while any(map(_is_on_its_way, await self._pods(self._namespace))):  # noqa: ASYNC110 - polls a server
                 await asyncio.sleep(0.2)
@@ -173,7 +178,9 @@ class RandomActions:
         return items
 
     async def _held(self) -> dict[tuple[str, str], set[str]] | None:
-        """By namespace and name of pods, the UUIDs that the kubelet gave them; None while it does not answer."""
+        """Return by namespace and name of pods the UUIDs of their GPUs, from the kubelet; None while it does not
+        answer.
+        """
         try:
             devices = await list_devices(self._site.socket)
         except KubeletUnreachable:
@@ -184,7 +191,7 @@ class RandomActions:
         return held
 
     async def _check(self) -> None:
-        """Nobody has a GPU that another has whole, and no more of a GPU is promised than there is."""
+        """Check that no whole GPU has two owners, and that the fractions of each GPU are at most one."""
         before = {pod["metadata"]["uid"] for pod in await self._pods(self._namespace)}
         reservations = {pod["metadata"]["uid"]: pod for pod in await self._pods(names.SYSTEM_NAMESPACE)}
         held = await self._held()
@@ -221,7 +228,7 @@ class RandomActions:
         reservations: Mapping[str, JSON],
         held: Mapping[tuple[str, str], set[str]] | None,
     ) -> None:
-        """What a pod sees is what its reservations hold, and nobody else has it."""
+        """Check that a pod sees exactly the GPUs of its reservations, and that no other pod has them whole."""
         annotations = pod["metadata"].get("annotations", {})
         if names.GPU_FRACTION_ANNOTATION not in annotations:
             return
@@ -256,7 +263,7 @@ class RandomActions:
 
 
 def _runs(pod: JSON) -> bool:
-    """Whether it is bound and neither ended nor ending."""
+    """Return whether the pod is bound, and has neither ended nor is terminating."""
     is_over = pod["status"].get("phase") in _ENDED or "deletionTimestamp" in pod["metadata"]
     return bool(pod["spec"].get("nodeName")) and not is_over
 

@@ -21,7 +21,7 @@ def go_is_installed(world: World) -> None:
 
 
 def recipe_copy(recipe: Recipe, directory: Path) -> Recipe:
-    """The same recipe, its modules in directories of ours: `0`, `1`, ..."""
+    """Return the same recipe with copies of its modules in directories of the test: `0`, `1`, ..."""
     parts = []
     for number, part in enumerate(recipe.parts):
         assert isinstance(part, Part)
@@ -74,7 +74,7 @@ def test_programs_of_real_nodes_are_built_only_when_requested(world: World) -> N
 def test_the_lowest_kubernetes_is_built_only_when_asked_for(world: World) -> None:
     assert world.lab("build", "--lowest-kubernetes").returncode == 0
     assert world.cached() == sorted([build.cache_key(), build.cache_key(LOWEST_CONTROL_PLANE)])
-    assert world.builds() == 3  # the control plane, the two old programs, what goes with them
+    assert world.builds() == 3  # the control plane, the two old programs, and their companions
 
 
 def test_programs_for_gpus_are_built_only_when_asked_for_and_nvidias_dra_driver_is_named(
@@ -110,7 +110,9 @@ def test_a_build_that_failed_leaves_neither_programs_nor_a_lab(world: World) -> 
 
 
 def let_go(pipe: Path) -> None:
-    """End what a killed compiler has started, if it came to that: opened for both, a pipe waits for nobody."""
+    """Let the processes end that a killed compiler may have started: a pipe opened for reading and writing blocks
+    nobody.
+    """
     os.close(os.open(pipe, os.O_RDWR))
 
 

@@ -1,4 +1,5 @@
-"""A DRA driver on a real kubelet: NVIDIA's if the user's folder has it, else the example driver under the same name.
+"""A DRA driver on a real kubelet: NVIDIA's if the user's folder has it, otherwise the example driver with the same
+name.
 
 The example driver gives a container no device file. It names the device in the environment, as `GPU_DEVICE_3=gpu-3`.
 """
@@ -68,7 +69,9 @@ def dra_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def claim_pods(dra_lab: Lab) -> Lab:
-    """The lab with the DRA driver, and a pod for each version of claims; their last container has no claim."""
+    """Return the lab with the DRA driver, and a pod for each version of claims. The last container of each has no
+    claim.
+    """
     wish = {"deviceClassName": "gpu.nvidia.com"}
     for version in CLAIM_VERSIONS:
         request = {"name": "gpu", **({"exactly": wish} if version == "v1" else wish)}
@@ -86,7 +89,7 @@ def claim_pods(dra_lab: Lab) -> Lab:
 
 @pytest.fixture(scope="module")
 def halves(dra_lab: Lab) -> list[dict[str, Any]]:
-    """What a pod says to have half of a GPU."""
+    """Return the `resourceClaims` of a pod for half of a GPU."""
     wish = {"deviceClassName": "gpu.nvidia.com", "capacity": {"requests": {"memory": "16Gi"}}}
     template = {
         "apiVersion": "resource.k8s.io/v1",
@@ -110,7 +113,7 @@ def tainted(lab: Lab) -> set[str]:
 
 
 def claimed(lab: Lab, claim: str) -> list[str]:
-    """The devices that a claim has."""
+    """Return the devices of a claim."""
     results = read(lab, "resourceclaim", claim)["status"]["allocation"]["devices"]["results"]
     return sorted(str(result["device"]) for result in results)
 
@@ -166,7 +169,7 @@ def test_two_halves_share_a_gpu(dra_lab: Lab, halves: list[dict[str, Any]]) -> N
     names = ("half-1", "half-2")
     create(dra_lab, pod("half-1", [FROM_CLAIM], resourceClaims=halves))
     wait_until_ready(dra_lab, "half-1")
-    # where kube-scheduler has not written down the first half yet, the second may go to another GPU
+    # until kube-scheduler has written the first half, the second can go to another GPU
     create(dra_lab, pod("half-2", [FROM_CLAIM], resourceClaims=halves))
     wait_until_ready(dra_lab, "half-2")
     one, other = (devices_seen(dra_lab, name) for name in names)
@@ -175,7 +178,9 @@ def test_two_halves_share_a_gpu(dra_lab: Lab, halves: list[dict[str, Any]]) -> N
 
 
 def page(name: str, version: str, **spec: object) -> list[dict[str, Any]]:
-    """The manifests of Google Distributed Cloud's page on dynamic resource allocation, as printed, by another name."""
+    """Return the manifests of Google Distributed Cloud's page on dynamic resource allocation, unchanged except for the
+    name.
+    """
     wish = {"deviceClassName": "gpu.nvidia.com"}
     request = {"name": "gpu", **({"exactly": wish} if version == "v1" else wish)}
     samples = {"ctr0": "vectoradd-cuda12.5.0", "ctr1": "devicequery"}
@@ -281,7 +286,7 @@ def test_a_claim_outlives_a_reboot_of_its_node(dra_lab: Lab, eventually: Eventua
 
 @pytest.fixture(scope="module")
 def muster_lab(dra_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """The lab with the DRA driver, where muster runs."""
+    """Yield the lab with the DRA driver, in which muster runs."""
     directory = tmp_path_factory.mktemp("operator")
     account = asyncio.run(prepare(dra_lab.kubeconfig, directory / "kubeconfig"))
     with operator(account, directory / "log"):
@@ -289,7 +294,7 @@ def muster_lab(dra_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def test_muster_gives_devices_to_the_claims_of_a_project(muster_lab: Lab) -> None:
-    quota = 3 if Gpus("v100", 8, "dra").has_nvidias_dra_driver else 0  # others' devices are no GPUs
+    quota = 3 if Gpus("v100", 8, "dra").has_nvidias_dra_driver else 0  # devices of other drivers are no GPUs
     must_all(muster_lab.kubeconfig, f"project create team-a -g {quota}")
     container = {"image": images.SHELL, "command": ["sleep", "3600"], "resources": FROM_CLAIM}
     counts = {"one": 1, "two": 2}
@@ -328,7 +333,7 @@ def test_muster_gives_devices_to_the_claims_of_a_project(muster_lab: Lab) -> Non
 
 
 def gpus_of_parts(lab: Lab, *jobs: str) -> dict[str, list[list[int]]]:
-    """By job, the GPUs that the containers of its pods see, which are those of the claims and annotations."""
+    """Return by job the GPUs that the containers of its pods see. They must be those in the claims and annotations."""
     claims = read(lab, "resourceclaims", "-n", PARTS)["items"]
     results = {
         user["name"]: claim["status"]["allocation"]["devices"]["results"]

@@ -1,4 +1,4 @@
-"""Faults made on purpose: processes of a lab that are killed, stopped, and continued."""
+"""Deliberate faults: processes of a lab are killed, stopped, and continued."""
 
 import signal
 from collections.abc import Callable, Iterator

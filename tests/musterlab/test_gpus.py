@@ -1,4 +1,4 @@
-"""GPUs of real nodes, as far as no node is needed: models, programs, objects of the DRA driver, `muster lab gpu`."""
+"""GPUs of real nodes, without a node: models, programs, objects of the DRA driver, `muster lab gpu`."""
 
 import json
 import subprocess
@@ -27,7 +27,7 @@ def _no_folder_of_programs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a file that has the name of NVIDIA's DRA driver."""
+    """Return a folder with a file that has the name of NVIDIA's DRA driver."""
     (tmp_path / "programs").mkdir()
     (tmp_path / "programs" / programs.DRA_DRIVER.file).touch()
     return tmp_path / "programs"
@@ -192,7 +192,7 @@ def test_a_dra_driver_that_cannot_be_run_is_refused_before_the_lab_starts(
 
 
 class LabOnDisk:
-    """The state directory of a lab with GPUs on two nodes, in which nothing runs."""
+    """The state directory of a lab with GPUs on two nodes. No process of it runs."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -218,7 +218,7 @@ class LabOnDisk:
         assert done.returncode == 0, done.stderr
 
     def shows(self, index: int) -> dict[str, list[str]]:
-        """What the double of NVML reads of a GPU."""
+        """Return the fields of a GPU in the file that the double of NVML reads."""
         _, *parts = (self.gpus / shown.FILE).read_text().split("gpu ")
         fields: dict[str, list[str]] = {}
         for line in parts[index].splitlines()[1:]:

@@ -1,4 +1,4 @@
-"""NVIDIA's device plugin on a real kubelet: what it tells the cluster is what containers see."""
+"""NVIDIA's device plugin on a real kubelet: the GPUs that it reports are those that containers see."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ def _containers_can_query() -> None:
 
 @pytest.fixture(scope="module")
 def cuda_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty library with the name of the driver's libcuda: no test calls it."""
+    """Return an empty library with the name of the driver's libcuda. No test calls it."""
     library = tmp_path_factory.mktemp("cuda") / "libcuda.so"
     command = ["cc", "-shared", "-x", "c", "/dev/null", "-Wl,-soname,libcuda.so.1", "-o", str(library)]
     subprocess.run(command, check=True)
@@ -58,7 +58,7 @@ def plugin_lab(cuda_library: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def plugin_pods(plugin_lab: Lab) -> Lab:
-    """The lab with the device plugin, and pods there: `one`, and `more` with a container that only names claims."""
+    """Return the lab with the device plugin, and the pods `one`, and `more` with a container that only names claims."""
     two = {"limits": {"nvidia.com/gpu": "2"}}
     create(plugin_lab, pod("one", [ONE_GPU], nodeName=NODE), pod("more", [ONE_GPU, two, PART], nodeName=NODE))
     wait_until_ready(plugin_lab, "one", "more")
@@ -107,7 +107,7 @@ def test_agents_are_told_of_the_gpus_that_the_containers_see(plugin_pods: Lab, t
 
 
 def edits(specification: dict[str, Any]) -> dict[str, Any]:
-    """What a CDI specification gives containers, without the paths and the version of one machine."""
+    """Return the edits for containers in a CDI specification, without paths and versions of one machine."""
     common = specification["containerEdits"]
     return {
         "kind": specification["kind"],
@@ -134,7 +134,7 @@ def edits(specification: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_cdi_specification_is_the_one_that_was_recorded(plugin_lab: Lab) -> None:
     recorded = edits(json.loads((facts_folder() / "observed" / "cdi-device-plugin.yaml").read_text()))
-    of_a_newer_plugin = ["nvidia-cdi-hook", "update-application-profile"]  # 0.20.0 was recorded
+    of_a_newer_plugin = ["nvidia-cdi-hook", "update-application-profile"]  # the recording is of 0.20.0
     assert recorded["hooks"].pop() == of_a_newer_plugin
     (pid, *_) = processes(plugin_lab, NODE, "containerd")
     path = f"/proc/{pid}/root/run/cdi/k8s.device-plugin.nvidia.com-gpu.json"
@@ -146,7 +146,7 @@ PAIRS: Final = tuple(f"pair-{number}" for number in range(4))
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A lab with four pods of two GPUs each, created one after the other."""
+    """Yield a lab with four pods of two GPUs each, created one after the other."""
     for lab in lab_with(Gpus("v100", 8, "device-plugin"), tmp_path_factory.mktemp("labs")):
         for name in PAIRS:
             create(lab, pod(name, [{"limits": {"nvidia.com/gpu": "2"}}], nodeName=NODE))
@@ -155,14 +155,14 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 def links_between(uuids: Iterable[str]) -> int:
-    """The number of NVLinks between two GPUs of a DGX-1."""
+    """Return the number of NVLinks between two GPUs of a DGX-1."""
     one, other = (int(uuid[-1]) for uuid in uuids)
     links: list[int] = Gpus("v100", 8, "device-plugin").of_node(1)[one]["links"]
     return links.count(other)
 
 
 def test_the_plugin_chooses_pairs_with_two_nvlinks_as_was_recorded(pairs: Lab, tmp_path: Path) -> None:
-    """Of several pairs with two links it may choose any, and of single GPUs as well."""
+    """Of several pairs with two links it may choose any pair, and of single GPUs any GPU."""
     recorded = {
         entry["name"]: [device["device_ids"][0] for device in entry["containers"][0]["devices"]]
         for entry in json.loads((facts_folder() / "observed" / "podresources-device-plugin.json").read_text())
@@ -195,7 +195,7 @@ def test_a_lab_that_runs_with_other_gpus_is_another_one(plugin_lab: Lab) -> None
 
 @pytest.fixture(scope="module")
 def parts_site(plugin_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[parts.Site]:
-    """The lab with the device plugin, where an agent and muster run, with a project for parts of GPUs."""
+    """Yield the lab with the device plugin, an agent and muster, and a project for GPU fractions."""
     with parts.site(plugin_lab, tmp_path_factory.mktemp("s")) as site:
         must_all(plugin_lab.kubeconfig, "project create team-b -g 8")
         yield site
@@ -260,11 +260,11 @@ def test_2000_random_actions_give_no_gpu_to_two_owners(parts_site: parts.Site, s
     act(parts_site, seed, count=500, restarts=RESTARTS * 4, settle=60)
 
 
-@pytest.mark.rare  # a minute, until the agent looks at its Node
+@pytest.mark.rare  # takes a minute, until the agent reads its Node again
 def test_a_node_that_is_registered_anew_gives_parts_of_its_gpus_again(
     parts_site: parts.Site, eventually: Eventually
 ) -> None:
-    """Its pods, their reservation and what the agent wrote are gone with it."""
+    """Its pods, their reservation and the agent's GpuNode vanished with it."""
     lab = parts_site.lab
     submit_parts(lab, before="-g 0.5")
     uid = read(lab, "node", NODE)["metadata"]["uid"]

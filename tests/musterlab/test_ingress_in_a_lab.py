@@ -1,6 +1,6 @@
 """Notebooks behind a real ingress controller, Traefik: their SERVICE URLs answer HTTP 200.
 
-Once with the class and domain of a site, each project at its own host; once without a domain, at the host of all.
+Once with a site's class and domain, with a host for each project, and once without a domain, with one host for all.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OPTIONS = (f"--ingress-class={CLASS}", f"--ingress-domain={DOMAIN}")
 
 @contextmanager
 def controller(lab: musterlab.cluster.Lab, program: Path, folder: Path, ingress_class: str) -> Iterator[None]:
-    """Traefik, for one class of Ingresses."""
+    """Run Traefik for one class of Ingresses."""
     asyncio.run(permit(lab, ingress_class))
     command = ingress.configure(lab, folder, program, ingress_class=ingress_class, domain=DOMAIN)
     with (folder / "traefik.log").open("wb") as log:
@@ -55,7 +55,7 @@ async def permit(lab: musterlab.cluster.Lab, ingress_class: str) -> None:
 
 
 def get(lab: musterlab.cluster.Lab, url: str) -> tuple[int, str]:
-    """What a browser gets to which the domain leads here; redirects are followed."""
+    """Return status and text that a browser gets if the domain leads to the controller. Redirects are followed."""
     for _ in range(3):
         address = urlsplit(url)
         connection = http.client.HTTPConnection(address.netloc)
@@ -71,7 +71,7 @@ def get(lab: musterlab.cluster.Lab, url: str) -> tuple[int, str]:
 
 
 def until_served(lab: musterlab.cluster.Lab, url: str) -> str:
-    """The page, once the controller has read of the pod."""
+    """Return the page once the controller knows the pod."""
     deadline, last = time.monotonic() + DEADLINE_SECONDS, ""
     while time.monotonic() < deadline:
         try:
@@ -86,7 +86,7 @@ def until_served(lab: musterlab.cluster.Lab, url: str) -> str:
 
 
 def until_listed(config: Path, project: str, url: str) -> None:
-    """Wait until the URL is the SERVICE URL of a job, which the controller has to have taken on."""
+    """Wait until the URL is the SERVICE URL of a job, after the controller has accepted its Ingress."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while url not in (listed := must(config, "list", "-p", project)):
         assert time.monotonic() < deadline, listed
@@ -94,7 +94,7 @@ def until_listed(config: Path, project: str, url: str) -> None:
 
 @pytest.fixture(scope="module")
 def traefik() -> Path:
-    """The program; it is built once, which needs a network."""
+    """Return the program. It is built once, which needs a network."""
     try:
         return asyncio.run(ingress.find(Reporter(print)))
     except BinariesError as error:
@@ -113,7 +113,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[musterlab.cluster.
 
 @pytest.fixture(scope="module")
 def account(lab: musterlab.cluster.Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The kubeconfig of the operator's own account."""
+    """Return a kubeconfig for the operator's own account."""
     return asyncio.run(prepare(lab.kubeconfig, tmp_path_factory.mktemp("account") / "kubeconfig"))
 
 

@@ -1,4 +1,4 @@
-"""Real nodes where few inotify instances are left, in a user namespace that has a limit of its own."""
+"""Real nodes with few inotify instances left, in a user namespace with its own limit."""
 
 import shutil
 import subprocess

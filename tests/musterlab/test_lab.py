@@ -1,4 +1,4 @@
-"""The real control plane. Needs its programs: see `musterlab.binaries`."""
+"""The real control plane. It needs its programs: see `musterlab.binaries`."""
 
 import asyncio
 import contextlib
@@ -314,7 +314,8 @@ def test_a_port_that_was_asked_for_is_used(tmp_path: Path) -> None:
     lab = None
     while lab is None:
         port = free_port()
-        with contextlib.suppress(PortTaken):  # by another program of this machine, since it was found free
+        # another program of this machine can take the port after it was found free
+        with contextlib.suppress(PortTaken):
             lab = start("ported", nodes=0, port=port, state_dir=tmp_path)
     assert lab.server == f"https://127.0.0.1:{port}"
     lab.stop()

@@ -1,6 +1,6 @@
-"""The lab's double of NVML against facts: what was recorded over NVIDIA's own mock, and which functions are called.
+"""The lab's double of NVML compared with facts: recordings of NVIDIA's own mock, and the called functions.
 
-The facts are in the folder that MUSTER_FACTS names, `../shared/facts` beside the repository by default.
+The facts are in the folder that MUSTER_FACTS names, by default `../shared/facts` beside the repository.
 """
 
 import json
@@ -25,18 +25,18 @@ SYMBOL_PREFIXES: Final = (
     "nvml", "nvmlDevice", "nvmlEventSet", "nvmlGpuInstance", "nvmlComputeInstance", "nvmlSystem",
 )  # fmt: skip
 NOT_OF_THE_LIBRARY: Final = {"Get"}
-"""Functions of the Go binding that call no function of their name."""
+"""Functions of the Go binding that call no library function with their name."""
 
 OTHERWISE: Final = {
-    "MIG mode": "NVMLError Not Supported",  # the mock answers for a V100, which has no MIG
-    "utilization 4x": [0, 0, 0, 0],  # the mock's moves by itself
+    "MIG mode": "NVMLError Not Supported",  # the mock is a V100, which has no MIG
+    "utilization 4x": [0, 0, 0, 0],  # the mock's utilization changes by itself
     "memory": [
         32768,
         10240,
         22258,
-    ],  # the mock took the free memory as it was set; what the driver reserved is not free
-    "ECC gpu2": [0, 0, 0],  # the mock's error makes ECC counters grow
-    "event": ["0x8", 79, 3],  # the recorded one was left from another GPU, which nobody had registered
+    ],  # the mock has a fixed free memory; here the driver's reserved memory is not free
+    "ECC gpu2": [0, 0, 0],  # the mock's error increases ECC counters
+    "event": ["0x8", 79, 3],  # the recorded event was left from another GPU, which was not registered
 }
 """Answers that differ from the mock's on purpose."""
 
@@ -61,7 +61,7 @@ def node(library: Path, tmp_path: Path) -> Iterator[Asker]:
 
 
 def recorded(facts: Path, name: str) -> tuple[list[str], dict[str, str]]:
-    """The lines of the GPUs, and the answers by question; the first of two answers to one question."""
+    """Return the lines of the GPUs, and the answers by question. Of two answers to one question, the first counts."""
     lines = (facts / "observed" / name).read_text().splitlines()
     answers: dict[str, str] = {}
     for line in lines[9:]:
@@ -110,7 +110,7 @@ READS: Final = {
 
 
 def same(answer: object, written: str) -> bool:
-    """Whether an answer is the written one, where tuples and lists are alike."""
+    """Return whether an answer equals the recorded one; tuples and lists are equal."""
     if isinstance(answer, str):
         return answer == written
     return json.dumps(answer) == written.replace("(", "[").replace(")", "]").replace("'", '"')
@@ -141,7 +141,7 @@ def test_changes_show_in_a_process_that_had_opened_the_library_before(facts: Pat
         ),
     }
     assert all(same(answer, answers[question]) for question, answer in seen.items()), seen
-    # recorded before and after the change by the same words
+    # recorded before and after the change with the same question
     assert node.query(READS["compute processes"]) == [[4242, 10240]]
     text = (facts / "observed" / "mock-nvml-corrected.txt").read_text()
     assert "compute processes: [(4242, 10240)]" in text
@@ -165,7 +165,7 @@ NEXT: Final = (
 def test_an_error_is_told_once_of_a_gpu_that_was_registered_and_not_of_others(
     facts: Path, node: Asker
 ) -> None:
-    node.send_xid(3, 13)  # before: never told
+    node.send_xid(3, 13)  # not reported before
     for line in REGISTERED:
         node.query(line)
     answers = recorded(facts, "mock-nvml-corrected.txt")[1]
@@ -211,7 +211,7 @@ def test_every_function_that_nvidias_programs_call_is_exported(
     missing = {
         name for name in names if not {f"{prefix}{name}" for prefix in SYMBOL_PREFIXES} & there
     } - NOT_OF_THE_LIBRARY
-    renamed = {  # by the binding: the library has a longer name, or the device is the receiver
+    renamed = {  # in the binding: the library's name is longer, or the device is the receiver
         "CreateComputeInstance": "nvmlGpuInstanceCreateComputeInstance",
         "Free": "nvmlEventSetFree",
         "Wait": "nvmlEventSetWait",

@@ -1,4 +1,4 @@
-"""`musterlab.prebuilt`: published programs come from a server on loopback, and only with the digest of the list."""
+"""`musterlab.prebuilt`: published programs come from a server on loopback, and only with the digests in the list."""
 
 import hashlib
 import io
@@ -116,7 +116,7 @@ def test_published_programs_come_before_a_build_and_are_cached(world: World, mir
 def test_an_archive_that_is_not_the_published_one_is_not_used(
     world: World, mirror: Mirror, file: str, what: str
 ) -> None:
-    """A wrong digest and a missing file; then files with a right digest that hold no such program."""
+    """A wrong digest and a missing file, and then files with a right digest but without the program."""
     world.install_go()
     path = mirror.folder / file
     if what == "absent":

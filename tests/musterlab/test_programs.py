@@ -1,4 +1,4 @@
-"""Programs of other projects that a user provides: where they are looked for, and the table of the documentation."""
+"""Programs of other projects that a user provides: the look-up, and the table in the documentation."""
 
 from pathlib import Path
 

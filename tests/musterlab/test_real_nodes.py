@@ -1,4 +1,4 @@
-"""Nodes with a kubelet and containerd: containers truly run, and nothing is left on the machine."""
+"""Nodes with a kubelet and containerd: real containers run, and nothing is left on the machine."""
 
 import http.client
 import json
@@ -29,7 +29,7 @@ WAIT = "--timeout=180s"
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Two real nodes and a simulated one."""
+    """Yield a lab with two real nodes and a simulated one."""
     lab = start("mixed", nodes=1, real_nodes=2, detach=False, state_dir=tmp_path_factory.mktemp("labs"))
     yield lab
     lab.stop()
@@ -205,7 +205,7 @@ def test_the_memory_of_a_node_counts_all_that_runs_on_it(mixed: Lab) -> None:
 
 
 class Machine:
-    """What a lab with real nodes could leave behind, as it is at this moment."""
+    """The things on this machine that a lab with real nodes could leave, at this moment."""
 
     def __init__(self) -> None:
         self.mounts = sorted(Path("/proc/mounts").read_text().splitlines())

@@ -1,4 +1,4 @@
-"""What `up` says when the programs themselves fail."""
+"""The errors of `up` if the programs themselves fail."""
 
 import socket
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a kubelet is told of the lab's storage driver, and where storage is refused in one line."""
+"""The registration of the lab's storage driver with a kubelet, and refusals of storage in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lab's CSI driver: held against csi-sanity, Kubernetes' own tests of CSI drivers, and asked at its socket."""
+"""The lab's CSI driver: tested with csi-sanity, Kubernetes' own tests of CSI drivers, and with calls at its socket."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ SIZE_BYTES = 1 << 24
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The folder of the driver's volumes."""
+    """Return the folder for the driver's volumes."""
     return tmp_path / "volumes"
 
 
 @pytest.fixture
 async def controller(folder: Path) -> AsyncIterator[Controller]:
-    """A driver that serves the folder."""
+    """Yield a controller of a driver that serves the folder."""
     async with served(folder) as controller:
         yield controller
 
 
 @contextlib.asynccontextmanager
 async def served(folder: Path, process: int = 0) -> AsyncIterator[Controller]:
-    """Serve the folder; the node is that of a process, or this machine."""
+    """Serve the folder. The node is that of a process, or this machine."""
     with tempfile.TemporaryDirectory() as short:
         socket = Path(short) / "csi.sock"
         async with driver.serving(folder, {socket: Node("node", lambda: process or os.getpid())}):
@@ -71,7 +71,7 @@ def sanity() -> Path:
 
 @pytest.fixture
 def mounts() -> Iterator[int]:
-    """The number of a process whose child has mounts and processes of its own, as a node has."""
+    """Yield the id of a process whose child has its own mounts and processes, as a node has."""
     own = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     with subprocess.Popen(
         [*own, "sh", "-c", "echo ready; exec sleep infinity"], stdout=subprocess.PIPE
@@ -167,7 +167,7 @@ async def test_a_request_that_a_folder_cannot_meet_is_refused_with_the_reason(
 
 @pytest.fixture
 def slow_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A `cp` that says that it began, and copies when `go` is there."""
+    """Return a folder with a `cp` that reports its start, and copies once the file `go` exists."""
     tools = tmp_path / "tools"
     tools.mkdir()
     script = f'#!/bin/sh\necho began >>{tools}/began\nread -r _ <{tools}/go\nexec /bin/cp "$@"\n'
@@ -231,7 +231,7 @@ async def test_a_copy_that_fails_says_why_and_leaves_nothing(controller: Control
 
 
 def on_node(process: int, script: str) -> str:
-    """What a script says that sees the mounts of a process."""
+    """Return the output of a script that sees the mounts of a process."""
     command = ("nsenter", f"--target={process}", "--mount", "sh", "-c", f"exec 2>&1; {script}")
     return subprocess.run(command, check=False, capture_output=True, text=True).stdout
 

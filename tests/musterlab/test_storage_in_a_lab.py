@@ -1,7 +1,7 @@
-"""Bytes that `muster data` clones, keeps and restores on the real nodes of a lab.
+"""Data that `muster data` clones, snapshots and restores on the real nodes of a lab.
 
-The API server, the kubelets, external-provisioner and external-snapshotter are the programs of others. The CSI driver
-(`test_storage_driver.py` holds it against csi-sanity), the registrar and the operator are ours.
+The API server, the kubelets, external-provisioner and external-snapshotter are the real programs. The CSI driver
+(tested with csi-sanity in `test_storage_driver.py`), the registrar and the operator are muster's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]
 
 PROJECT = "datasets"
 TOOLKIT = "3.1.0"
-"""The version of NetApp's netapp-dataops-k8s that is tried; with a client of Kubernetes from 36 on it cannot clone."""
+"""The tested version of NetApp's netapp-dataops-k8s. It cannot clone with a client of Kubernetes 36 or newer."""
 IMAGE = ("-i", "busybox")
 WRITE = "head -c 3000000 /dev/urandom > /data/bytes; mkdir /data/folder; echo kept > /data/folder/note"
 DIGEST = "cd /data; sha256sum bytes folder/note"
@@ -40,7 +40,7 @@ DIGEST = "cd /data; sha256sum bytes folder/note"
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Two real nodes with storage, an operator, and a project that is the default one."""
+    """Yield a lab with two real nodes with storage, an operator, and a default project."""
     folder = tmp_path_factory.mktemp("storage")
     running = musterlab.cluster.start(
         "storage", nodes=0, real_nodes=2, detach=False, state_dir=folder / "labs"
@@ -72,7 +72,7 @@ def claims(lab: Lab) -> set[str]:
 
 
 def run(lab: Lab, name: str, script: str, *options: str) -> dict[str, Any]:
-    """Run a job to its end; it must succeed. Returns it as `muster get` has it, its output under `log`."""
+    """Run a job, which must succeed. Returns the output of `muster get`, with its log under `log`."""
     config = lab.kubeconfig
     words = (*IMAGE, *options, "--backoff-limit", "0", "--command", "--", "sh", "-ec", script)
     must(config, "submit", name, *words)
@@ -100,7 +100,7 @@ def until_deleted(lab: Lab, claim: str) -> None:
 
 
 def until_done(command: Callable[[], subprocess.CompletedProcess[str]]) -> None:
-    """Repeat a command that is refused as long as the pods of deleted jobs are not gone."""
+    """Repeat a command that is refused while pods of deleted jobs still exist."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while (done := command()).returncode != 0:
         assert "it is used by" in done.stderr
@@ -108,7 +108,7 @@ def until_done(command: Callable[[], subprocess.CompletedProcess[str]]) -> None:
 
 
 def digest(lab: Lab, name: str, *options: str) -> str:
-    """What a job reads in the volume that it mounts at /data."""
+    """Return the text that a job reads in the volume mounted at /data."""
     log: str = run(lab, name, DIGEST, *options)["log"]
     assert len(log.splitlines()) == 2
     return log
@@ -198,7 +198,7 @@ def test_a_notebook_opens_on_a_clone_of_a_dataset(lab: Lab) -> None:
 
 
 def toolkit() -> str:
-    """The command of NetApp's DataOps Toolkit, in an environment of its own: its dependencies are not ours."""
+    """Return the command of NetApp's DataOps Toolkit, in a separate environment because of its dependencies."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     program = cache / "muster" / f"netapp-dataops-k8s-{TOOLKIT}" / "bin" / "netapp_dataops_k8s_cli.py"
     if not program.exists():
@@ -220,7 +220,7 @@ def test_the_dataops_toolkit_works_on_the_same_volumes(lab: Lab) -> None:
             capture_output=True, text=True, check=False, timeout=DEADLINE_SECONDS,
         )  # fmt: skip
         assert done.returncode == 0, f"{done.stdout}{done.stderr}"
-        return done.stdout + done.stderr  # its tables are log lines
+        return done.stdout + done.stderr  # the toolkit prints its tables as log lines
 
     data(lab, "volume", "create", "ours", "--size", "16Mi")
     run(lab, "fill-ours", WRITE, "--pvc", "ours:/data")

@@ -1,4 +1,4 @@
-"""The supervisor with processes that are no Kubernetes: who dies with whom, and what is left."""
+"""The supervisor with other processes than Kubernetes': which processes die together, and what is left."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Debian's Chromium without a window, driven by its own protocol (Chrome DevTools Protocol) over loopback."""
+"""Debian's headless Chromium, driven by the Chrome DevTools Protocol over loopback."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ FLAGS: Final = (
 
 
 def program() -> str | None:
-    """Where Chromium is, None where it is not installed."""
+    """Return the path of Chromium; None if it is not installed."""
     return shutil.which("chromium")
 
 
 class Navigated(Exception):
-    """The page that was asked something is gone: another was opened."""
+    """The queried page was replaced by another one."""
 
 
 class Browser:
-    """What is said to the browser and what it says, to whom: an answer to who asked, an event to its page."""
+    """The connection to the browser. It passes each answer to its caller, and each event to its page."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
@@ -52,7 +52,7 @@ class Browser:
         self._tabs: dict[str, Tab] = {}
 
     async def listen(self) -> None:
-        """Take what the browser says until it is gone."""
+        """Receive messages until the browser ends."""
         async for message in self._socket:
             told = message.json()
             if "id" in told:
@@ -61,7 +61,7 @@ class Browser:
                 tab.hear(told["method"], told["params"])
 
     async def call(self, method: str, session: str = "", **params: Any) -> dict[str, Any]:
-        """Send a command, to a page if its session is named; return its result."""
+        """Send a command, to a page if `session` is given; return its result."""
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         target = {"sessionId": session} if session else {}
@@ -75,7 +75,7 @@ class Browser:
         return content
 
     async def tab(self) -> Tab:
-        """Open a page; all of them are signed in as the same person."""
+        """Open a page. All pages are signed in as the same user."""
         target = await self.call("Target.createTarget", url="about:blank")
         attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         session: str = attached["sessionId"]
@@ -85,18 +85,18 @@ class Browser:
 
 
 class Tab:
-    """One page of the browser. `problems` are what its console said of errors and of what the policy refused."""
+    """One page of the browser. `problems` are the errors in its console and the requests that its policy refused."""
 
     def __init__(self, browser: Browser, session: str) -> None:
         self.problems: list[str] = []
         self._browser = browser
         self._session = session
         self._frame = ""
-        self._loaded: list[str] = []  # the loader of every document whose load event was seen
+        self._loaded: list[str] = []  # the loader of every document with a seen load event
         self._load = asyncio.Event()
 
     def hear(self, method: str, params: dict[str, Any]) -> None:
-        """Take an event of this page."""
+        """Receive an event of this page."""
         if method == "Page.lifecycleEvent":
             if params["name"] == "load" and params["frameId"] == self._frame:
                 self._loaded.append(params["loaderId"])
@@ -107,7 +107,7 @@ class Tab:
             self.problems.append(params["entry"]["text"])
 
     async def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """Send a command for this page, return its result."""
+        """Send a command for this page; return its result."""
         return await self._browser.call(method, self._session, **params)
 
     async def beside(self) -> Tab:
@@ -115,32 +115,34 @@ class Tab:
         return await self._browser.tab()
 
     async def open(self) -> None:
-        """Have its events said, and wait until it can be told where to go."""
+        """Enable the page's events, and wait until it can navigate."""
         for domain in ("Page", "Runtime", "Log"):
             await self.call(f"{domain}.enable")
         self._frame = (await self._document())["id"]
         await self.call("Page.setLifecycleEventsEnabled", enabled=True)
 
     async def _document(self) -> dict[str, Any]:
-        """The frame of the page with the loader of its present document."""
+        """Return the frame of the page, with the loader of its present document."""
         tree = await self.call("Page.getFrameTree")
         frame: dict[str, Any] = tree["frameTree"]["frame"]
         return frame
 
     async def _until_loaded(self, is_awaited: Callable[[str], bool]) -> None:
-        """Wait for the load of a document; a load event of the one before it may still come and is not it."""
+        """Wait until the awaited document is loaded. A load event of the document before can still arrive, and does not
+        count.
+        """
         async with asyncio.timeout(DEADLINE_SECONDS):
             while not any(map(is_awaited, self._loaded)):
                 self._load.clear()
                 await self._load.wait()
 
     async def go(self, url: str) -> None:
-        """Open an address; return when it is loaded."""
+        """Open an address, and wait until it is loaded."""
         loader = (await self.call("Page.navigate", url=url))["loaderId"]
         await self._until_loaded(lambda loaded: loaded == loader)
 
     async def look(self, *, width: int, theme: str, height: int = 900) -> None:
-        """Be so wide, a phone if it is narrow, and in a theme: light or dark."""
+        """Set the width, the height and the theme (light or dark). A narrow page is emulated as on a phone."""
         await self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width, height=height, deviceScaleFactor=1, mobile=width < 600,
@@ -150,7 +152,7 @@ class Tab:
         )
 
     async def js(self, expression: str) -> Any:
-        """Return what an expression is in the page; a promise is awaited."""
+        """Return the value of an expression in the page. A promise is awaited."""
         result = await self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
@@ -158,7 +160,7 @@ class Tab:
         return result["result"].get("value")
 
     async def until(self, condition: str) -> Any:
-        """Wait until an expression is true in the page, or in one that is opened meanwhile; return it."""
+        """Wait until an expression is true in the page, or in one opened meanwhile; return its value."""
         look = f"() => {{ const it = {condition}; it ? done(it) : setTimeout(look, 20); }}"
         while True:
             try:
@@ -167,7 +169,7 @@ class Tab:
                 continue
 
     async def submit(self, selector: str) -> None:
-        """Press a button that opens another page, and wait for that."""
+        """Press a button that opens another page, and wait for that page."""
         before = {*self._loaded, (await self._document())["loaderId"]}
         await self.js(f"document.querySelector({selector!r}).click()")
         await self._until_loaded(lambda loaded: loaded not in before)
@@ -179,7 +181,7 @@ class Tab:
         await self.call("Input.dispatchKeyEvent", type="keyUp", **known)
 
     async def picture(self, file: Path) -> None:
-        """Write the whole page as a PNG."""
+        """Write a PNG of the whole page."""
         size = (await self.call("Page.getLayoutMetrics"))["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 4000), "scale": 1}
         shot = await self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
@@ -188,7 +190,7 @@ class Tab:
 
 @asynccontextmanager
 async def browsing(directory: Path) -> AsyncIterator[Tab]:
-    """Start a browser of its own with a profile in the directory; yields its first page."""
+    """Start a new browser with its profile in the directory; yield its first page."""
     chromium = program()
     assert chromium is not None
     process = await asyncio.create_subprocess_exec(

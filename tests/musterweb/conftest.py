@@ -1,4 +1,4 @@
-"""A cluster in memory with jobs of two teams, people with tokens, and the pages in front of it."""
+"""A cluster in memory with jobs of two teams, users with tokens, and the pages for it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ FILE_TOKEN = "the-token-of-the-kubeconfig"
 
 @pytest.fixture
 def people(server: MemoryApiServer) -> People:
-    """ada administers, sue sees everything, vic only team-a; the kubeconfig is an administrator's."""
+    """Return the users: ada administers, sue sees everything, vic sees team-a. The kubeconfig belongs to an
+    administrator.
+    """
     return People(
         server,
         **{
@@ -46,7 +48,7 @@ def people(server: MemoryApiServer) -> People:
 def kubeconfig(
     server: MemoryApiServer, people: People, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """An administrator's, whose token nobody but the command line may use."""
+    """Return an administrator's kubeconfig, whose token only the command line may use."""
     path = tmp_path / "config"
     named = {"name": "lab"}
     context = {"cluster": "lab", "user": "lab", "namespace": "muster-team-a"}
@@ -65,7 +67,7 @@ def kubeconfig(
 
 @dataclass
 class Site:
-    """The pages, what is behind them, and browsers of people."""
+    """The pages, the cluster behind them, and users' browsers."""
 
     port: int
     server: MemoryApiServer
@@ -73,7 +75,7 @@ class Site:
     past: Past = field(default_factory=Past)
 
     def browser(self, name: str = "", project: str = "") -> Browser:
-        """A new browser; with a name that person is signed in."""
+        """Return a new browser; with a name, this user is signed in."""
         browser = Browser(self.port)
         if name:
             answer = browser.sign_in(f"token-of-{name}", project)
@@ -92,13 +94,13 @@ def site(server: MemoryApiServer, people: People, kubeconfig: Path, tmp_path: Pa
 
 
 def filled_in(path: str) -> str:
-    """The address of a page or file of the jobs and reports that are there, given its pattern."""
+    """Return the address of a page or file, for a pattern and the existing jobs and reports."""
     named = path.replace("{project}", "team-a")
     return named.replace("{name}", "first" if path.startswith("/reports/") else "a-waits")
 
 
 def fill(server: MemoryApiServer) -> None:
-    """Give team-a a job that runs, one that waits, and one with HTML about it; team-b one that runs."""
+    """Add a running job, a pending one and one with HTML in its texts to team-a, and a running one to team-b."""
     add_job(server, "muster-team-a", "a-train", gpus=2, node="dgx1-1", devices="0,1")
     add_job(server, "muster-team-a", "a-waits", gpus=8, why="team-a has 4 of 4 GPUs: <b>wait</b>")
     add_job(server, "muster-team-a", "a-html", gpus=1, node="dgx1-1", devices="2", user=HTML)

@@ -1,6 +1,6 @@
-"""An identity provider on loopback that lies as a test says, with the messages of OpenID Connect Core 1.0.
+"""A double of an identity provider on loopback, which can lie, with the messages of OpenID Connect Core 1.0.
 
-What a real one answers is in `test_real_provider.py`.
+`test_real_provider.py` has the answers of a real provider.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JSON = dict[str, Any]
 
 @dataclass
 class Issuer:
-    """Gives tokens of `subject` for any code. `claims` change those of the next tokens, None takes one away."""
+    """Gives tokens of `subject` for any code. `claims` change the next tokens; None removes a claim."""
 
     port: int
     host: str = "127.0.0.1"

@@ -1,4 +1,4 @@
-"""A history in memory: what two teams held, used and waited for, as far as it is asked for."""
+"""A history in memory: the requested GPUs, use and waits of two teams."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Past:
-    """Both teams have figures; `problems` are said of them, and with `away` there are none."""
+    """Both teams have figures. `problems` are remarks about them; with `away` there are none."""
 
     source = "the tests"
 

@@ -1,4 +1,4 @@
-"""People with tokens at the API server in memory: who they are, and what each may see and do, as RBAC would say."""
+"""Users with tokens at the API server in memory: their names, and their rights as RBAC would grant them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ JSON = dict[str, Any]
 
 @dataclass
 class Someone:
-    """A user with a token. Without `namespaces` they may see everything, else only what is in those.
+    """A user with a token. Without `namespaces` they may see everything, otherwise only these namespaces.
 
-    Of `kinds`, by their plurals, they may see all in the cluster besides.
+    They may also see all objects of `kinds`, named by their plurals.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Someone:
 
 
 class People:
-    """Everybody with a token; put `admit` into the server."""
+    """All users with tokens. The server calls `admit`."""
 
     def __init__(self, server: MemoryApiServer, **by_token: Someone) -> None:
         self.by_token = by_token
@@ -51,7 +51,7 @@ class People:
 
     @contextmanager
     def keeping_silent_about_rights(self, of: str | None = None) -> Iterator[None]:
-        """Answer nobody who asks what they may, or not the one of this name, until the end."""
+        """During the block, do not answer questions about rights, of any user or of the user with this name."""
         self._unheard = of
         self._answers.clear()
         try:
@@ -60,7 +60,7 @@ class People:
             self._answers.set()
 
     def admit(self, token: str, method: str, path: str, body: JSON | None) -> tuple[int, JSON] | None:
-        """Answer for those who may not, and the questions who they are and what they may."""
+        """Return an error for a forbidden request, the answer to a question about the user or rights, else None."""
         self.tokens.append(token)
         someone = self.by_token.get(token)
         if self.is_down:
@@ -81,7 +81,7 @@ class People:
             allowed = someone.may(wanted["verb"], wanted.get("namespace", ""), wanted["resource"])
             return 201, {"status": {"allowed": allowed}}
         if len(path.split("/")) < 5 and path.startswith("/apis/"):
-            return None  # discovery
+            return None  # discovery is permitted
         parts = path.split("/")
         namespace = parts[parts.index("namespaces") + 1] if "namespaces" in parts[:-1] else ""
         if not someone.may("get" if method == "GET" else "change", namespace, parts[-1]):

@@ -1,6 +1,6 @@
-"""A real identity provider for tests, oidc-provider 9.13.3 of the npm registry, and somebody who fills in its pages.
+"""A real identity provider for tests, oidc-provider 9.13.3 from the npm registry, and a user who fills in its pages.
 
-Skips where it is not in the cache; `.ci/run` puts it there.
+The tests are skipped if it is not in the cache; `.ci/run` installs it there.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ class RealIssuer:
 def issuing(
     redirect: str, *, port: int = 0, url: str = "", certificate: Path | None = None, key: Path | None = None
 ) -> Iterator[RealIssuer]:
-    """Run it on loopback; with a certificate and its key by TLS. `url` is what others call it, if that differs."""
+    """Run the provider on loopback; with a certificate and its key over TLS. `url` is its
+    public URL, if that differs.
+    """
     port = port or free_port()
     url = url or f"{'https' if certificate else 'http'}://127.0.0.1:{port}"
     files = [str(file) for file in (certificate, key) if file]
@@ -95,9 +97,9 @@ def issuing(
 async def answer_of(
     url: str, redirect: str, login: str, *, context: ssl.SSLContext | None = None, port: int = 0
 ) -> dict[str, str]:
-    """Fill in the provider's pages as somebody, and return what it sends the browser back with.
+    """Fill in the provider's pages as a user; return the query of its redirect.
 
-    With `port` the provider, whatever it is called, is at that port of loopback.
+    With `port`, the provider is at this port of loopback, whatever its URL is.
     """
     connector = aiohttp.TCPConnector(ssl=context or True)
     jar = aiohttp.CookieJar(unsafe=True)

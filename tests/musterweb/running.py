@@ -1,4 +1,4 @@
-"""`muster web` on a free port of loopback, in a thread of its own, and a browser without eyes: forms and pages."""
+"""`muster web` on a free port of loopback, in its own thread, and a browser without a screen: forms and pages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def serving(
     provider: Provider | None = None,
     port: int = 0,
 ) -> Iterator[int]:
-    """Serve the pages; yields the port."""
+    """Serve the pages; yield the port."""
     config = uvicorn.Config(
         make_application(
             access, is_secure=False, sessions=sessions, sights=sights, history=history, reports=reports,
@@ -63,7 +63,7 @@ def serving(
 
 
 class _Server(uvicorn.Server):
-    """Says when it is up."""
+    """A server that reports when it is up."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -83,17 +83,17 @@ class Answer:
 
     @property
     def words(self) -> str:
-        """The text without its marks."""
+        """Return the text without markup."""
         return unescape(re.sub(r"<[^>]+>", " ", self.text))
 
     def field(self, name: str) -> str:
-        """The value of a field of the form."""
+        """Return the value of a field in the form."""
         found = re.search(rf'name="{name}" value="([^"]*)"', self.text)
         assert found, name
         return unescape(found[1])
 
     def row(self, first: str) -> list[str]:
-        """The cells of the row of a table that begins with this."""
+        """Return the cells of the table row that begins with this text."""
         for row in re.findall(r"<tr>(.*?)</tr>", self.text, re.DOTALL):
             cells = [
                 unescape(re.sub(r"<[^>]+>", "", cell))
@@ -106,7 +106,7 @@ class Answer:
 
 @dataclass
 class Browser:
-    """Keeps cookies, follows nothing by itself. `strict` are the cookies that no other site's link brings along."""
+    """Keeps cookies, and follows no redirect. `strict` are the cookies that a link on another site does not send."""
 
     port: int
     cookies: dict[str, str] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Browser:
         return self.request("POST", path, urlencode(fields), **{"Origin": self.origin, **headers})
 
     def arrive(self, path: str) -> Answer:
-        """Open a page by the link or redirection of another site."""
+        """Open a page by a link or redirect of another site."""
         return self.get(path, **{"Sec-Fetch-Site": "cross-site"})
 
     def request(self, method: str, path: str, body: str = "", **headers: str) -> Answer:
@@ -148,7 +148,7 @@ class Browser:
 
     @contextmanager
     def opening(self, path: str) -> Iterator[socket.socket]:
-        """A connection on which a page was asked for, and nothing was read yet."""
+        """Yield a connection on which a page was requested, and nothing was read yet."""
         cookie = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         with socket.create_connection(("127.0.0.1", self.port), DEADLINE_SECONDS) as connection:
             connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {cookie}\r\n\r\n".encode())
@@ -160,7 +160,7 @@ class Browser:
 
     @contextmanager
     def events(self, page: str) -> Iterator[Iterator[tuple[str, dict[str, Any]]]]:
-        """The stream of a page: kinds of events, and what they say."""
+        """Yield the stream of a page: the kinds of events with their data."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_SECONDS)
         cookie = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         connection.request("GET", "/events?" + urlencode({"page": page}), headers={"Cookie": cookie})

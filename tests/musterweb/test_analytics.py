@@ -1,4 +1,4 @@
-"""Analytics: what is shown of a history, to whom, and what is said when it is not current or away."""
+"""Analytics: the shown figures of a history, for each user, and the remark if it is not current or away."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ UPLOT = {
     "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
     "LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
 }
-"""SHA-256 of the files of uPlot 1.6.32, as the npm registry has them."""
+"""SHA-256 of the files of uPlot 1.6.32 in the npm registry."""
 FILES = ("/analytics.csv", "/analytics-over-time.csv", "/evictions.csv")
 
 
@@ -80,7 +80,7 @@ def test_the_page_shows_the_figures_of_the_history(site: Site) -> None:
     assert answer.status == 200
     drawn = charts(answer)
     assert set(drawn) == {"cluster", "busy", "allocated", "utilization", "idle", "pending", "waits"}
-    # those that held the most come first
+    # the team with the most GPUs comes first
     assert [line["name"] for line in drawn["allocated"]["series"]] == ["team-b", "team-a"]
     assert drawn["utilization"]["series"][1]["values"][4:7] == [50, None, 50]
     assert len(drawn["busy"]["times"]) == len(drawn["busy"]["series"][0]["values"]) == 61

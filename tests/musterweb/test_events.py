@@ -1,4 +1,4 @@
-"""Pages keep themselves current, and say so when they cannot."""
+"""Pages update themselves, and say so if they cannot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def until(events: Any, condition: Callable[[str, dict[str, Any]], object]) -> dict[str, Any]:
-    """The first event of which something is true; the socket's own deadline ends it."""
+    """Return the first event for which the condition is true. The socket's own deadline ends the wait."""
     for kind, event in events:
         if condition(kind, event):
             found: dict[str, Any] = event

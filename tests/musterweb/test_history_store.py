@@ -1,4 +1,6 @@
-"""The own history: what comes back of what was written, and that no year and no flood makes the file too large."""
+"""The stored history: the read values equal the written ones, and neither a year nor a flood
+makes the file too large.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ NOW = 1_700_000_000 // 21600 * 21600
 CLUSTER = Sample(6000, 16000, 2000, 1000, 370)
 GIGABYTE = 10**9
 EVERY_FIGURE = Sample(2**20, 2**20, 2**20, 2**20, 999, 2**20, 2**12, 2**22)
-"""As many bytes in a row as figures of a large cluster take."""
+"""Figures of a large cluster, which take the maximum number of bytes in a row."""
 
 
 @pytest.fixture
@@ -151,7 +153,7 @@ def test_a_year_has_so_many_slots_and_a_flood_of_projects_no_more_rows_of_each()
 async def test_a_year_of_a_thousand_projects_fits_in_a_gigabyte(
     store: Store, clock: ManualClock, tmp_path: Path
 ) -> None:
-    """500 nodes have 4,000 GPUs; what counts is how many projects share them. Measured are the bytes of a row."""
+    """500 nodes have 4,000 GPUs, and the number of projects matters. The test measures the bytes of a row."""
     flood = {f"team-{number:04d}": EVERY_FIGURE for number in range(MAX_PROJECTS + 500)}
     for _ in range(8):
         await store.add(EVERY_FIGURE, flood)

@@ -44,12 +44,12 @@ ROW_EDGES: Final = """(selector) => {
   }
   return [all.getBoundingClientRect().right, ...rows.values()];
 }"""
-"""The right edge of the element, then that of each row of what is in it."""
+"""Returns the right edge of the element, and that of each row of elements in it."""
 SERIOUS: Final = "violations.filter(each => each.impact === 'serious' || each.impact === 'critical')"
 
 
 def axe() -> str:
-    """The script of axe-core, as the npm registry has it."""
+    """Return the script of axe-core from the npm registry."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     file = cache / "muster" / "web" / AXE
     if not file.exists():
@@ -80,7 +80,7 @@ async def test_a_page_follows_the_cluster_and_says_when_it_cannot(site: Site, tm
         await tab.until("document.getElementById('word').innerText.startsWith('Not current: ')")
         assert await tab.js("document.body.innerText.includes('a-new')")
         assert await tab.js("'stale' in document.body.dataset")
-        await tab.look(width=375, theme="light")  # its reason has no spaces to break at
+        await tab.look(width=375, theme="light")  # the job's reason has no spaces at which a line could break
         assert await tab.js("document.documentElement.scrollWidth") <= 375
         site.people.is_down = False
         await tab.until("document.getElementById('word').innerText === 'Current'")
@@ -163,9 +163,9 @@ async def test_every_page_fits_in_three_widths(site: Site, tmp_path: Path) -> No
             await tab.go(f"http://127.0.0.1:{site.port}{path}")
             for width in (1280, 768, 375):
                 await tab.look(width=width, theme="light")
-                # not innerWidth: that of a phone grows with what is too wide for it
+                # not innerWidth, which on a phone grows with content that is too wide
                 assert await tab.js("document.documentElement.scrollWidth") <= width, (path, width)
-            # the API server's words may have a path in them that is longer than a phone is wide
+            # the API server's message can have a path that is longer than a phone is wide
             await tab.js(
                 "document.querySelector('main').appendChild(document.createElement('p')).id = 'path'"
             )

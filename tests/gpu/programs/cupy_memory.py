@@ -1,4 +1,4 @@
-"""CuPy fills its part by its own pool and by the driver's."""
+"""CuPy fills its fraction by its own pool and by the driver's pool."""
 
 import cupy
 
@@ -8,14 +8,14 @@ PIECE_BYTES = 64 * MIB
 
 
 def main() -> None:
-    """Tell the total, of a part that is full by each of the pools, and that it still calculates."""
+    """Report the total, a step with the fraction filled by each pool, and that CuPy still computes."""
     free, total = cupy.cuda.runtime.memGetInfo()
     step("start", free_bytes=free, total_bytes=total, version=cupy.__version__)
     errors = (cupy.cuda.memory.OutOfMemoryError, cupy.cuda.runtime.CUDARuntimeError)
     most = 2 * total // PIECE_BYTES
     for name, pool in (
         ("own", cupy.get_default_memory_pool()),
-        ("async", cupy.cuda.MemoryAsyncPool()),  # gives nothing back by itself
+        ("async", cupy.cuda.MemoryAsyncPool()),  # this pool returns no memory by itself
     ):
         cupy.cuda.set_allocator(pool.malloc)
         blocks, error = fill(lambda: cupy.empty(PIECE_BYTES, dtype=cupy.uint8), errors, most)

@@ -1,4 +1,4 @@
-"""A program with a bare context of the driver, that fills its part with cuMemAlloc."""
+"""A program with a plain context of the driver, which fills its fraction with cuMemAlloc."""
 
 import sys
 from ctypes import byref, c_uint64
@@ -8,7 +8,7 @@ from tests.gpumemory.cuda import Cuda
 
 
 def allocate(cuda: Cuda, bytes_: int, pieces: list[int]) -> int:
-    """Return what the driver answers, and add to the pieces what it gives."""
+    """Return the driver's answer, and append an allocated address to `pieces`."""
     pointer = c_uint64()
     answer = cuda.call("cuMemAlloc_v2", byref(pointer), bytes_)
     if answer == 0:
@@ -17,7 +17,7 @@ def allocate(cuda: Cuda, bytes_: int, pieces: list[int]) -> int:
 
 
 def main() -> None:
-    """Tell of the context alone, of a full part, and of one that was given back."""
+    """Report the context alone, a full fraction, and a freed one."""
     cuda = Cuda()
     free_bytes, total_bytes = cuda.info()
     step("start", free_bytes=free_bytes, total_bytes=total_bytes)

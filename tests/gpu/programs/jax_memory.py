@@ -1,4 +1,4 @@
-"""JAX with its preallocation, 75 % of the total that it sees, filled until it refuses."""
+"""JAX with its preallocation of 75 % of the total that it sees, filled until an allocation fails."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ PIECE_BYTES = 64 * MIB
 
 
 def main() -> None:
-    """Tell what JAX took at the start, of a full part, and that it still calculates."""
+    """Report the memory that JAX took at the start, a full fraction, and that it still computes."""
     device = jax.devices("gpu")[0]
     ones = jnp.ones((1024, 1024))
     right = float((ones @ ones)[0, 0]) == 1024

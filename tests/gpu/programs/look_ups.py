@@ -1,4 +1,6 @@
-"""Where the driver has the functions of gpumemory/hooks.h: lines `NAME REQUEST VERSION PER_THREAD` of its input."""
+"""The addresses of the functions in gpumemory/hooks.h in the driver, for lines `NAME REQUEST VERSION PER_THREAD` of its
+input.
+"""
 
 import ctypes
 import json
@@ -10,7 +12,7 @@ from tests.gpumemory.symbols import address_in
 
 
 def main() -> None:
-    """Write what each name is: absent, the same by both ways, or another by cuGetProcAddress; and what dlsym gives."""
+    """Print for each name: absent, the same by both ways, or another by cuGetProcAddress; and the result of dlsym."""
     cuda = Cuda()
     found = {}
     for line in sys.stdin:

@@ -1,4 +1,4 @@
-"""Numba fills its part, is refused, and runs a kernel."""
+"""Numba fills its fraction, an allocation fails, and it runs a kernel."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ PIECE_BYTES = 64 * MIB
 
 
 def row_stack(arrays: Any, **options: Any) -> Any:
-    """Stand in for what NumPy 2.5 removed and numba-cuda 0.30 still names: github.com/NVIDIA/numba-cuda/issues/907."""
+    """A function that NumPy 2.5 removed and numba-cuda 0.30 still uses: github.com/NVIDIA/numba-cuda/issues/907."""
     return np.vstack(arrays, **options)
 
 
@@ -29,7 +29,7 @@ def add_one(values):  # type: ignore[no-untyped-def]
 
 
 def main() -> None:
-    """Tell the total, of a full part, and that a kernel runs after it."""
+    """Report the total, a full fraction, and that a kernel runs after it."""
     info = cuda.current_context().get_memory_info()
     step("start", free_bytes=int(info.free), total_bytes=int(info.total), version=numba.__version__)
     blocks, error = fill(

@@ -1,6 +1,6 @@
-"""What programs of this lane share: each step is a line of JSON, after which a program waits until it was judged.
+"""Common code of these programs: each step is a line of JSON, after which a program waits until it was measured.
 
-Programs run under a Python that has PyTorch, JAX and others, and import nothing else of muster.
+Programs run under a Python with PyTorch, JAX and other frameworks, and import nothing else of muster.
 """
 
 import json
@@ -20,7 +20,9 @@ def step(name: str, **facts: Any) -> None:
 def fill(
     allocate: Callable[[], Any], errors: tuple[type[Exception], ...], most: int
 ) -> tuple[list[Any], str]:
-    """Allocate until that is refused, `most` times at most; return what was had, and what the error says, if any."""
+    """Allocate until an allocation fails, at most `most` times; return the allocations, and
+    the error if there was one.
+    """
     blocks: list[Any] = []
     while len(blocks) < most:
         try:

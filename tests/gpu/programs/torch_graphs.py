@@ -1,7 +1,7 @@
 """PyTorch captures a CUDA graph that allocates, replays it, and captures one that is too large.
 
-Where the refused capture was broken by an operation of PyTorch itself, PyTorch cannot capture again in that process, as
-https://github.com/pytorch/pytorch/pull/187795 has it of one such operation: the last step says what it answered.
+If an operation of PyTorch itself broke the refused capture, PyTorch cannot capture again in that process, as
+https://github.com/pytorch/pytorch/pull/187795 describes for one such operation. The last step has its answer.
 """
 
 import torch
@@ -10,7 +10,7 @@ from tests.gpu.programs.steps import MIB, step
 
 
 def capture(bytes_: int) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
-    """Return a graph that allocates so many bytes and fills them, and what it fills."""
+    """Return a graph that allocates this many bytes and fills them, and the filled tensor."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         block = torch.empty(bytes_, dtype=torch.uint8, device="cuda")
@@ -19,7 +19,7 @@ def capture(bytes_: int) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
 
 
 def main() -> None:
-    """Tell of the graph, of the one that is refused, and that another graph and plain work go on after it."""
+    """Report the graph, the refused one, and that another graph and normal work succeed after it."""
     _, total = torch.cuda.mem_get_info()
     torch.ones(16, device="cuda").sum().item()
     step(
@@ -38,7 +38,8 @@ def main() -> None:
     error = ""
     try:
         capture(total + 1)
-    except RuntimeError as caught:  # OutOfMemoryError is one; so is what a broken capture raises
+    # OutOfMemoryError is a RuntimeError, and so is the error of a broken capture
+    except RuntimeError as caught:
         error = f"{type(caught).__name__}: {str(caught)[:300]}"
     step("refused", error=error, free_bytes=torch.cuda.mem_get_info()[0])
     block.zero_()

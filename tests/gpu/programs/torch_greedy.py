@@ -1,4 +1,4 @@
-"""PyTorch that runs into its limit again and again: `torch_greedy SECONDS`."""
+"""PyTorch that reaches its limit again and again: `torch_greedy SECONDS`."""
 
 import sys
 import time
@@ -9,7 +9,7 @@ from tests.gpu.programs.steps import MIB, fill, step
 
 
 def main() -> None:
-    """Tell how often it was refused, and that it still calculates."""
+    """Report the number of failed allocations, and that PyTorch still computes."""
     _, total = torch.cuda.mem_get_info()
     torch.ones(16, device="cuda").sum().item()
     step("warm", total_bytes=total)

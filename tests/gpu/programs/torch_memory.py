@@ -1,4 +1,4 @@
-"""PyTorch fills its part with the allocator that PYTORCH_CUDA_ALLOC_CONF names, is refused, and works on."""
+"""PyTorch fills its fraction with the allocator in PYTORCH_CUDA_ALLOC_CONF, an allocation fails, and it continues."""
 
 import functools
 
@@ -10,12 +10,12 @@ PIECE_BYTES = 256 * MIB
 
 
 def free_bytes() -> int:
-    """Return what PyTorch is told is free."""
+    """Return the free memory that PyTorch sees."""
     return int(torch.cuda.mem_get_info()[0])
 
 
 def main() -> None:
-    """Tell of the start, of a full part, of one that was given back, of pinned memory, and that it still calculates."""
+    """Report the start, a full fraction, a freed one, pinned memory, and that PyTorch still computes."""
     free, total = torch.cuda.mem_get_info()
     step(
         "start", free_bytes=free, total_bytes=total, backend=torch.cuda.get_allocator_backend(),

@@ -13,7 +13,7 @@ WINDOW_STEPS = 10
 
 
 class Trainer:
-    """The model, its one batch, and what a step does."""
+    """The model, its one batch, and a training step."""
 
     def __init__(self, batch: int) -> None:
         torch.manual_seed(1)
@@ -25,7 +25,7 @@ class Trainer:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
 
     def train(self) -> torch.Tensor:
-        """Do one step and return its loss, which is not waited for."""
+        """Do one step, and return its loss without waiting for it."""
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss = torch.nn.functional.cross_entropy(self.model(self.images), self.labels)
@@ -35,7 +35,7 @@ class Trainer:
 
 
 def main() -> None:
-    """Tell when it is warm, and then how fast it was: images a second, in all and in windows of ten steps."""
+    """Report the end of the warm-up, and then the rate in images per second, in total and in windows of ten steps."""
     batch, steps = int(sys.argv[1]), int(sys.argv[2])
     trainer = Trainer(batch)
     first = float(trainer.train())

@@ -1,4 +1,4 @@
-"""A kernel of Triton on tensors of PyTorch, before and after one is refused."""
+"""A Triton kernel on tensors of PyTorch, before and after a failed allocation."""
 
 import torch
 import triton
@@ -18,7 +18,7 @@ def add(one, other, out, count, block: tl.constexpr):  # type: ignore[no-untyped
 
 
 def is_right() -> bool:
-    """Return whether the kernel adds."""
+    """Return whether the kernel adds correctly."""
     one = torch.arange(10_000, device="cuda", dtype=torch.float32)
     out = torch.empty_like(one)
     add[(triton.cdiv(10_000, 1024),)](one, one, out, 10_000, block=1024)
@@ -26,7 +26,7 @@ def is_right() -> bool:
 
 
 def main() -> None:
-    """Tell the total, of a full part, and that the kernel runs before and after it."""
+    """Report the total, a full fraction, and that the kernel runs before and after it."""
     free, total = torch.cuda.mem_get_info()
     step("start", free_bytes=free, total_bytes=total, is_right=is_right(), version=triton.__version__)
     blocks, error = fill(
