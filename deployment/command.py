@@ -79,6 +79,10 @@ def _from_a_bundle(function: _Command) -> _Command:
     return function
 
 
+_ADD = click.option(
+    "--add", default="", metavar="HOSTS",
+    help="Add these hosts of the site file to the installed site, and change no others; separated by commas.",
+)  # fmt: skip
 _PURGE = click.option(
     "--accept-runtime-purge", is_flag=True,
     help="Remove another container runtime that runs on a host, with all its containers and images.",
@@ -89,22 +93,38 @@ _PURGE = click.option(
 @_on_a_site
 @_range
 @_LIMIT
+@_ADD
 @_from_a_bundle
 @_PURGE
 @click.option("--plan", "plan_only", is_flag=True, help="Print each step with its reason, and do nothing.")
-def install(*, as_json: bool, plan_only: bool, **options: Any) -> None:
+def install(*, as_json: bool, plan_only: bool, add: str, **options: Any) -> None:
     """Install a site by its site file, or continue an interrupted run."""
-    _work(_request("install", options), as_json=as_json, plan_only=plan_only)
+    _install(add, options, as_json=as_json, plan_only=plan_only)
 
 
 @click.command()
 @_on_a_site
 @_range
 @_LIMIT
+@_ADD
 @_from_a_bundle
-def plan(*, as_json: bool, **options: Any) -> None:
+def plan(*, as_json: bool, add: str, **options: Any) -> None:
     """Print the stages that `install` would run, with reasons."""
-    _work(_request("install", options), as_json=as_json, plan_only=True)
+    _install(add, options, as_json=as_json, plan_only=True)
+
+
+def _install(add: str, options: dict[str, Any], *, as_json: bool, plan_only: bool) -> None:
+    if add and options["limit"]:
+        raise click.UsageError("--add is a limit: leave out --limit")
+
+    def check_added(run: "Run") -> None:
+        from deployment import membership
+
+        names = [name.strip() for name in add.split(",")]
+        run.refuse(membership.refused_added(run.site, names, run.plan()))
+
+    request = _request("install", options | ({"limit": add} if add else {}))
+    _work(request, as_json=as_json, plan_only=plan_only, before=check_added if add else None)
 
 
 @click.command()
@@ -138,6 +158,43 @@ def teardown(*, as_json: bool, yes: bool, plan_only: bool, **options: Any) -> No
     if not plan_only and not yes:
         click.confirm(f"Remove the installation of {options['inventory']}?", abort=True, err=True)
     _work(request, as_json=as_json, plan_only=plan_only)
+
+
+@click.group()
+def node() -> None:
+    """Remove a host from a site. `muster install --add` adds one."""
+
+
+@node.command()
+@click.argument("host")
+@_on_a_site
+@click.option(
+    "--lost", is_flag=True, help="The host cannot be reached any more: delete its node, and do not reset it."
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--plan", "plan_only", is_flag=True, help="Print each step with its reason, and do nothing.")
+def remove(*, host: str, lost: bool, as_json: bool, yes: bool, plan_only: bool, **options: Any) -> None:
+    """Drain a host, reset it, and delete its node. Other hosts are not changed."""
+    require_extra("deployment")
+    from deployment import membership
+
+    def check_removal(run: "Run") -> None:
+        run.refuse(membership.refused_removal(run.site, host))
+        if plan_only or yes:
+            return
+        jobs = membership.jobs_on(*run.cluster, host)
+        lose = f"These jobs lose pods and are pending again: {', '.join(jobs)}." if jobs else "It has no job."
+        click.confirm(f"{host}: {lose} Remove it?", abort=True, err=True)
+
+    file, at = call_showing_problems(membership.entry, options["inventory"], options["state_dir"], host)
+    if at:
+        click.echo(f"{host}: removed before, {at}; delete its entry if the site file has one: {file}")
+        return
+    variables = (f"deepops_leaving={host}", *([membership.LOST] if lost else []))
+    request = _request("node remove", {**options, "limit": host, "extra": variables})
+    _work(request, as_json=as_json, plan_only=plan_only, before=check_removal)
+    if not plan_only:
+        click.echo(f"{host}: delete its entry now: {file}")
 
 
 def resume(*, inventory: Path, state_dir: Path | None) -> None:
@@ -208,12 +265,20 @@ def _request(action: str, options: dict[str, Any]) -> "Request":
     return Request(action=action, **options)
 
 
-def _work(request: "Request", *, as_json: bool, plan_only: bool = False) -> None:
+def _work(
+    request: "Request",
+    *,
+    as_json: bool,
+    plan_only: bool = False,
+    before: "Callable[[Run], None] | None" = None,
+) -> None:
     from deployment.run import Run
 
     reporter = terminal_reporter()
     try:
         run = call_showing_problems(Run, request, reporter)
+        if before:
+            call_showing_problems(before, run)
         decisions = run.plan() if plan_only else call_showing_problems(run.execute)
         steps, problem = run.steps(decisions) if plan_only else ([], "")
     finally:

@@ -12,12 +12,13 @@ from deployment.stages import deepops
 from orchestrator.errors import UsageError
 
 KUBERNETES: Final = deepops.STAGE.name
-"""The stage that cannot leave out the hosts of `_INDISPENSABLE`."""
+"""The stage that cannot leave out the hosts of `INDISPENSABLE`."""
 
-_INDISPENSABLE: Final = ("control_plane", "etcd")
+INDISPENSABLE: Final = ("control_plane", "etcd")
 """Roles of hosts that kubespray must configure together: the configuration of each host names the others."""
 
 _OUTSIDE: Final = "not in --limit"
+_DONE: Final = "verified before"
 _OF_WHOLE_SITE: Final = "it is of the whole site, and --limit names a part of it"
 
 
@@ -34,6 +35,7 @@ class Fleet:
         self._limit = limit
         self.left_out = {name: f"in maintenance: {reason}" for name, reason in site.maintenance.items()}
         self.unreached: dict[str, str] = {}
+        self._done: dict[str, dict[str, str]] = {}
         if limit:
             named = self._named()
             if not named - self.left_out.keys():
@@ -52,6 +54,18 @@ class Fleet:
         self.unreached |= causes
         self.left_out |= dict.fromkeys(causes, "not reached")
 
+    def settle(self, stage: Stage, due: Collection[str] | None) -> None:
+        """Leave the hosts out of a stage on which it is not due, if it is due on others. None: it is due on all."""
+        hosts = self.hosts_of(stage)
+        is_part = due is not None and any(host in due and host not in self.left_out for host in hosts)
+        self._done[stage.name] = {host: _DONE for host in hosts if is_part and due and host not in due}
+
+    def joining(self, stage: Stage, due: Collection[str] | None) -> list[str]:
+        """Return the hosts that join a running cluster in a stage; none if Kubernetes is due on all hosts."""
+        if stage.name != KUBERNETES or due is None:
+            return []
+        return [host for host in self.hosts_of(stage) if host in due and host not in self.left_out]
+
     def hosts_of(self, stage: Stage) -> tuple[str, ...]:
         """Return the hosts on which a stage works; none if it works only on the cluster or the storage."""
         group = stage.definition.host_group or stage.hosts
@@ -60,20 +74,21 @@ class Fleet:
     def left_out_of(self, stage: Stage) -> dict[str, str]:
         """Return the hosts that a stage leaves out, with the reasons.
 
-        Kubernetes includes the control plane and etcd for every `--limit`.
+        Kubernetes includes the control plane and etcd for every `--limit`, and for hosts that join.
         """
         hosts = self.hosts_of(stage)
         always = self.indispensable(hosts) if stage.name == KUBERNETES else []
+        reasons = self._done.get(stage.name, {}) | self.left_out
         return {
-            host: self.left_out[host]
+            host: reasons[host]
             for host in hosts
-            if host in self.left_out and not (host in always and self.left_out[host] == _OUTSIDE)
+            if host in reasons and not (host in always and reasons[host] in {_OUTSIDE, _DONE})
         }
 
     def indispensable(self, hosts: Iterable[str]) -> list[str]:
         """Return the hosts of `hosts` that the stage of Kubernetes cannot leave out."""
         roles = self._site.hosts
-        return [name for name in hosts if set(_INDISPENSABLE) & set(roles[name]["roles"])]
+        return [name for name in hosts if set(INDISPENSABLE) & set(roles[name]["roles"])]
 
     def of_whole_site(self, stage: Stage, *, upgrade: bool) -> str:
         """Return why the limit leaves out a stage altogether; empty where it does not."""
@@ -116,7 +131,7 @@ class Fleet:
             members |= {name for name in self._site.hosts if fnmatchcase(name, word)}
             if not members:
                 raise UsageError(
-                    f"--limit {self._limit}: {word} names no host of {self._site.document.path}; there are "
+                    f"{word} names no host of {self._site.document.path}; there are "
                     f"{', '.join(self._site.hosts) or 'none'}, and the groups control_plane, etcd, gpu and worker"
                 )
             named |= members

@@ -1,6 +1,7 @@
 """The journal of a site: lines are only appended, so a file that is cut loses its last lines and no more.
 
-Each line is a JSON object with `event`: `run` (with its options), `started` and `ended` (a stage), `finished`.
+Each line is a JSON object with `event`: `run` (with its options), `started` and `ended` (a stage), `removed` (a host),
+`finished`.
 No secret and no output of a task is in it; the logs lie beside it.
 """
 
@@ -50,7 +51,7 @@ class StageRecord:
     log: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
-    """Hosts that the stage left out with these inputs."""
+    """Hosts on which the stage is not done with these inputs."""
 
 
 def now() -> str:
@@ -97,6 +98,16 @@ class Journal:
                 last = None
         return last
 
+    def removed_hosts(self) -> dict[str, str]:
+        """Return the hosts that `muster node remove` took from the site and no later run was about, with the times."""
+        removed: dict[str, str] = {}
+        for entry in self.entries:
+            if entry["event"] == "removed":
+                removed[entry["host"]] = entry["at"]
+            elif entry["event"] == "run" and entry["action"] == "install":
+                removed.pop(entry.get("options", {}).get("limit", ""), None)
+        return removed
+
     def intact_files(self, stage: str) -> dict[str, str]:
         """Return the files and digests that `stage` left in an unfinished upgrade, if all are unchanged."""
         files: dict[str, str] = {}
@@ -125,8 +136,9 @@ class Journal:
                 continue
             if entry["event"] == "started":
                 stages[entry["stage"]] = StageRecord(
-                    entry["stage"], INTERRUPTED, entry["at"], entry["action"], log=entry.get("log", "")
-                )
+                    entry["stage"], INTERRUPTED, entry["at"], entry["action"], entry.get("digest", ""),
+                    entry.get("inputs", {}), entry.get("log", ""), left=entry.get("left", []),
+                )  # fmt: skip
             elif entry["event"] == "ended":
                 stages[entry["stage"]] = StageRecord(
                     entry["stage"], entry["result"], entry["at"], entry.get("action", ""), entry.get("digest", ""),
@@ -273,6 +285,7 @@ class _Line(msgspec.Struct):
     run: str = ""
     action: str = ""
     stage: str = ""
+    host: str = ""
     result: str = ""
     digest: str = ""
     log: str = ""
@@ -288,6 +301,7 @@ _NEEDED: Final = {
     "started": ("stage", "at", "action"),
     "ended": ("stage", "result"),
     "finished": ("run",),
+    "removed": ("host", "at"),
 }
 """By event, the fields that a line must have. Lines of other events, of a newer muster, are skipped."""
 

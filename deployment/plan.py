@@ -22,7 +22,8 @@ _LISTED: Final = 8
 class Facts:
     """The facts that decide on a stage. `not_applicable` and `whole_site` are reasons to leave it out, or empty.
 
-    `left_out` maps the hosts of the stage that the run leaves out to the reasons.
+    `left_out` maps the hosts of the stage that the run leaves out to the reasons. `works_on`
+    are all hosts of the stage. `due` are the hosts on which the stage is not done with its inputs; None stands for all.
     """
 
     stage: Stage
@@ -31,11 +32,13 @@ class Facts:
     not_applicable: str = ""
     left_out: Mapping[str, str] = field(default_factory=dict)
     whole_site: str = ""
+    works_on: tuple[str, ...] = ()
+    due: frozenset[str] | None = None
 
     @property
     def digest(self) -> str:
         """One digest for all inputs."""
-        return _digest(sorted(self.inputs.items()))
+        return digest_of(self.inputs)
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class StagePlan:
     digest: str = ""
     inputs: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    due: frozenset[str] | None = None
 
     def record(self) -> dict[str, Any]:
         """The decision as data for `--json`."""
@@ -92,6 +96,7 @@ def decide(
                 stage_facts.digest,
                 stage_facts.inputs,
                 stage_facts.left_out,
+                stage_facts.due,
             )
         )
     return decisions
@@ -100,6 +105,11 @@ def decide(
 def inputs_of(values: Mapping[str, Any], content: str) -> dict[str, str]:
     """Return the digest of each input of a stage, by name; `content` is the digest of its playbook and role."""
     return {name: _digest(value)[:16] for name, value in values.items()} | {"playbook and role": content[:16]}
+
+
+def digest_of(inputs: Mapping[str, str]) -> str:
+    """Return one digest for all inputs of a stage."""
+    return _digest(sorted(inputs.items()))
 
 
 def _verdict(facts: Facts, record: StageRecord | None) -> tuple[str, str]:
@@ -121,17 +131,18 @@ def _by_record(facts: Facts, record: StageRecord | None) -> tuple[str, str]:
     if record.result != VERIFIED:
         words = {FAILED: "failed", INTERRUPTED: "interrupted", REMOVED: "removed"}
         return RUN, f"{words.get(record.result, record.result)} {record.at}"
-    if record.digest != facts.digest:
+    if facts.due is None:
         names = [
             name
             for name in {**record.inputs, **facts.inputs}
             if record.inputs.get(name) != facts.inputs.get(name)
         ]
         return RUN, f"changed since {record.at}: {', '.join(sorted(names))}"
-    due = [host for host in record.left if host not in facts.left_out]
-    if due:
-        return RUN, f"verified {record.at}, and not done on {', '.join(due)} yet"
-    left = listed({host: facts.left_out[host] for host in record.left})
+    due = [host for host in facts.works_on if host in facts.due]
+    now = [host for host in due if host not in facts.left_out]
+    if now:
+        return RUN, f"verified {record.at}, and not done on {', '.join(now)} yet"
+    left = listed({host: facts.left_out[host] for host in due})
     return DONE, f"verified {record.at}" + (f", but for {left}" if left else "")
 
 

@@ -9,6 +9,7 @@ from deployment import inventory, site_file
 from deployment.journal import Journal
 
 INSTALL, VERIFY, UPGRADE, TEARDOWN = "install", "verify", "upgrade", "teardown"
+REMOVE = "node remove"
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """One run on a site: plan, stage after stage, a journal line for each, and a failure with the command to continue."""
 
 import contextlib
+import json
 import os
 import secrets
 import signal
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ from deployment import (
     cluster_record,
     content,
     inventory,
+    membership,
     playbook,
     proxy,
     reachability,
@@ -27,10 +29,11 @@ from deployment.bundle.trust import Trust
 from deployment.digest import sha256_of
 from deployment.errors import HostsNotReached, InstallError, StageFailed
 from deployment.fleet import KUBERNETES, Fleet
+from deployment.inputs import SiteInputs
 from deployment.installed import detect
 from deployment.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, Journal, StageRecord
-from deployment.plan import DONE, LEFT_OUT, NOT_APPLICABLE, RUN, Facts, StagePlan, decide, inputs_of, listed
-from deployment.request import INSTALL, TEARDOWN, UPGRADE, VERIFY, Request
+from deployment.plan import DONE, LEFT_OUT, NOT_APPLICABLE, RUN, Facts, StagePlan, decide, listed
+from deployment.request import INSTALL, REMOVE, TEARDOWN, UPGRADE, VERIFY, Request
 from deployment.runner import Outcome, Playbook, Runner
 from deployment.site import Finding, site_error
 from deployment.stage_report import StageReport
@@ -38,7 +41,13 @@ from deployment.stages.steps import Step
 from orchestrator.errors import ConfigurationError, UsageError
 from orchestrator.progress import Reporter
 
-PLAYBOOKS: Final = {INSTALL: "site.yml", VERIFY: "site.yml", UPGRADE: "upgrade.yml", TEARDOWN: "teardown.yml"}
+PLAYBOOKS: Final = {
+    INSTALL: "site.yml",
+    VERIFY: "site.yml",
+    UPGRADE: "upgrade.yml",
+    TEARDOWN: "teardown.yml",
+    REMOVE: "remove_node.yml",
+}
 SNAPSHOT: Final = stages.snapshot.STAGE.name
 
 
@@ -48,47 +57,42 @@ class Run:
     def __init__(self, request: Request, progress: Reporter) -> None:
         self.request = request
         self.site = site_file.load(request.inventory)
-        self._refuse(stages.matrix_findings(self.site))
+        self.refuse(stages.matrix_findings(self.site))
         self._progress = progress
         self._content = content.find()
-        self.inventory = inventory.build(self.site, request.state_dir)
         self._bundle = self._open_bundle()
+        self._inputs = SiteInputs(self.site, self._content, request.state_dir, self._bundle)
+        self.inventory = self._inputs.inventory(self.site.hosts)
         self.groups = inventory.groups(self.inventory)
         self.stages = playbook.read(self._content, PLAYBOOKS[request.action])
         self._check_names()
         self.fleet = Fleet(self.site, self.groups, request.limit)
         self.journal = Journal(inventory.directory_of(self.site.name, request.state_dir))
+        self.refuse(membership.still_named(self.site, self.journal.removed_hosts(), request.limit))
         self._stop = False
         self.proved: dict[str, list[str]] = {}
         self._vault: vault.Vault | None = None
 
-    def _refuse(self, findings: Iterable[Finding]) -> None:
+    def refuse(self, findings: Iterable[Finding]) -> None:
         """Raise SiteError if there is a finding."""
         problems = self.site.lines(findings)
         if problems:
             raise site_error(self.site.document.path, problems)
 
     def _open_bundle(self) -> use.Bundle | None:
-        """Open the requested bundle, and set the roles' variables to its files, over values of the site file.
-
-        Returns None if the request names no bundle. Raises UsageError or BundleError.
-        """
+        """Open the requested bundle. Returns None if the request names no bundle. Raises UsageError or BundleError."""
         trust = Trust(self.request.bundle_sha256, self.request.bundle_key)
         if self.request.bundle is None:
             if trust != Trust():
                 raise UsageError("--bundle-sha256 and --bundle-key are about a bundle: name it with --bundle")
             return None
-        bundle = use.open_bundle(self.request.bundle, self.site.name, trust, self._progress)
-        self.inventory["all"]["vars"] |= bundle.variables()
-        for name, host in self.site.hosts.items():
-            self.inventory["all"]["hosts"][name] |= bundle.of_host(host["os"])
-        return bundle
+        return use.open_bundle(self.request.bundle, self.site.name, trust, self._progress)
 
     def plan(self) -> list[StagePlan]:
         """Decide on each stage whether it would run, and why."""
-        records = {} if self.request.action in {VERIFY, TEARDOWN} else self._last_records()
+        records = self._last_records() if self.request.action in {INSTALL, UPGRADE} else {}
         decisions = decide(
-            [self._facts(stage) for stage in self.stages],
+            [self._facts(stage, records.get(stage.name)) for stage in self.stages],
             records,
             first=self.request.first,
             last=self.request.last,
@@ -126,7 +130,7 @@ class Run:
             return [], ""
         versions = self._last_records().get("ontap", StageRecord("ontap", "")).versions
         recorded = {"ontap": {"ontap": versions["ontap"]}} if "ontap" in versions else {}
-        installed = detect(*self._cluster, self.site, recorded)
+        installed = detect(*self.cluster, self.site, recorded)
         steps = [step for stage in mine for step in stage.steps(self.site, installed.of(stage.name))]
         return steps, installed.problem
 
@@ -135,8 +139,14 @@ class Run:
         definition = decision.stage.definition
         if decision.verb != RUN:
             return ""
-        describe = definition.removal_sentence if self.request.action == TEARDOWN else definition.sentence
-        return describe(self.site)
+        if self.request.action == TEARDOWN:
+            return definition.removal_sentence(self.site)
+        joining = self._joining(decision)
+        return definition.joining_sentence(self.site, joining) if joining else definition.sentence(self.site)
+
+    def _joining(self, decision: StagePlan) -> list[str]:
+        """Return the hosts that join the running cluster in a stage; none if it installs or upgrades the cluster."""
+        return self.fleet.joining(decision.stage, decision.due) if self.request.action == INSTALL else []
 
     def _check_steps(self, decisions: Sequence[StagePlan]) -> None:
         """Refuse steps that skip, go back, or have no way back and are not accepted. Raises SiteError, UsageError."""
@@ -147,7 +157,7 @@ class Run:
                 "Make the API server answer, or use `muster install` for a new site"
             )
         if self.request.action == INSTALL:
-            self._refuse(
+            self.refuse(
                 Finding(
                     step.place,
                     f"{step.subject} {step.before} runs, the site file names {step.after}: that is an upgrade, "
@@ -157,7 +167,7 @@ class Run:
                 if step.irreversible or step.problem
             )
         else:
-            self._refuse(Finding(step.place, step.problem) for step in steps if step.problem)
+            self.refuse(Finding(step.place, step.problem) for step in steps if step.problem)
         for step in steps:
             self._progress(f"{step.stage}: {step.line()}")
         final = [step for step in steps if step.irreversible]
@@ -178,7 +188,7 @@ class Run:
             decisions = self._decisions()
             self._report_skipped(decisions)
             self._check_steps(decisions)
-            run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{self.request.action}-{secrets.token_hex(2)}"
+            run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{self.request.action.replace(' ', '-')}-{secrets.token_hex(2)}"
             mine = [decision for decision in decisions if decision.verb == RUN]
             for decision in mine:
                 self._check_indispensable(decision.stage, "nothing was done; --until stops before it")
@@ -188,12 +198,20 @@ class Run:
                 )
             if any(decision.stage.name == "preflight" for decision in mine):
                 self._reach_hosts(mine)
+            if self.request.action == REMOVE:
+                host = self.request.limit
+                values = self.inventory["all"]["hosts"][host]
+                membership.check_reached(
+                    host, values, self._progress, lost=membership.LOST in self.request.extra
+                )
             for number, decision in enumerate(mine, 1):
                 if self._stop:
                     raise StageFailed(
                         f"interrupted before the stage {decision.stage.name}; continue with: {self.request.command()}"
                     )
                 self._run_stage(run_id, decision, f"[{number}/{len(mine)}] {decision.stage.name}")
+            if self.request.action == REMOVE:
+                self._forget(self.request.limit, run_id)
             if not self.request.check and not self.fleet.unreached:
                 self.journal.write(event="finished", run=run_id, result=VERIFIED)
             if not self.request.check:
@@ -228,7 +246,7 @@ class Run:
         """Return how each stage ended last, by the journal; if that is empty, by the record in the cluster."""
         if self.journal.entries:
             return self.journal.last_records()
-        return cluster_record.read(*self._cluster, self.site.name)
+        return cluster_record.read(*self.cluster, self.site.name)
 
     def _adopt_records(self) -> None:
         """Begin an empty journal with the records that another controller left in the cluster."""
@@ -240,14 +258,24 @@ class Run:
                 event="ended", **{**asdict(record), "inputs": dict(record.inputs), "run": "adopted"}
             )
 
+    def _forget(self, host: str, run_id: str) -> None:
+        """Write the records of the site without a host, so that no stage is due because it left."""
+        records = self._last_records()
+        for stage in playbook.read(self._content, PLAYBOOKS[INSTALL]):
+            record = self._inputs.without(host, stage, records.get(stage.name))
+            if record:
+                self.journal.write(event="ended", **{**asdict(record), "run": run_id})
+        self.journal.write(event="removed", host=host)
+
     @property
-    def _cluster(self) -> tuple[Path, str]:
+    def cluster(self) -> tuple[Path, str]:
+        """The kubeconfig and its context."""
         values = self.inventory["all"]["vars"]
         return Path(values["muster_kubeconfig"]), values["muster_context"]
 
     def _record_in_cluster(self) -> None:
-        problem = cluster_record.store(*self._cluster, self.site.name, self.journal.last_records())
-        if problem and self._cluster[0].is_file():
+        problem = cluster_record.store(*self.cluster, self.site.name, self.journal.last_records())
+        if problem and self.cluster[0].is_file():
             self._progress(f"the journal is not in the cluster: {problem}")
 
     def _run_stage(self, run_id: str, decision: StagePlan, label: str) -> None:
@@ -262,9 +290,14 @@ class Run:
         log = self.journal.log_path(run_id, stage.name)
         common = {"run": run_id, "stage": stage.name, "action": self.request.action, "log": str(log)}
         self._progress(f"{label}: {stage.title}" + (f", without {listed(left_out)}" if left_out else ""))
-        before = self._last_records().get(stage.name)
+        due = self.site.hosts if decision.due is None else decision.due
+        hosts = self._joining(decision) or [
+            host for host in self.fleet.hosts_of(stage) if host not in left_out
+        ]
+        inputs = {"digest": decision.digest, "inputs": dict(decision.inputs)}
+        unfinished = [host for host in self.fleet.hosts_of(stage) if host in due or host in hosts]
         if not self.request.check:
-            self.journal.write(event="started", **common)
+            self.journal.write(event="started", left=unfinished, **inputs, **common)
         directory = self.journal.run_directory(run_id) if stage.name == SNAPSHOT else None
         try:
             outcome = self._runner().run(self._playbook(decision, label, directory), log)
@@ -278,10 +311,10 @@ class Run:
         lost = self.fleet.lost(stage, outcome) if continues else {}
         result = VERIFIED if lost else self._result(outcome)
         self.proved[stage.name] = outcome.proved
-        left = [*self.fleet.due(stage, self._due_before(decision, before), left_out), *lost]
+        left = [*self.fleet.due(stage, due, left_out), *lost] if result == VERIFIED else unfinished
         if not self.request.check:
             self.journal.write(
-                event="ended", result=result, digest=decision.digest, inputs=dict(decision.inputs), left=left,
+                event="ended", result=result, left=left, **inputs,
                 changed=outcome.changed, hosts=outcome.hosts, proved=outcome.proved,
                 versions=self.site.versions, files=self._files(directory),
                 failures=[failure.record() for failure in outcome.failures], **common,
@@ -306,12 +339,6 @@ class Run:
                 f"the stage {stage.name} needs every host of the control plane and of etcd, and not all are there: "
                 f"{listed({host: left_out[host] for host in needed})}; {fix}"
             )
-
-    def _due_before(self, decision: StagePlan, before: StageRecord | None) -> Collection[str]:
-        """Return the hosts that a stage was to be done on with its present inputs before it ran."""
-        if before is not None and before.result == VERIFIED and before.digest == decision.digest:
-            return before.left
-        return self.site.hosts
 
     def _files(self, directory: Path | None) -> dict[str, str]:
         """Return the digests of the files that a stage left, by their paths below the site's directory."""
@@ -341,6 +368,8 @@ class Run:
                 else []
             ),
         )
+        joining = self._joining(decision)
+        extra += (json.dumps({"deepops_joining": joining}),) if joining else ()
         limit, variables = self.fleet.arguments(stage, self.inventory)
         return Playbook(stage.playbook, label, tags, self.request.check, limit, (*extra, *variables))
 
@@ -366,15 +395,23 @@ class Run:
             environment=proxy.environment(self.site) | (self._bundle.environment() if self._bundle else {}),
         )  # fmt: skip
 
-    def _facts(self, stage: playbook.Stage) -> Facts:
-        values = inventory.stage_variables(self.inventory, stage.name)
+    def _due(self, stage: playbook.Stage, record: StageRecord | None) -> frozenset[str] | None:
+        """Return the hosts on which a stage is due; None for all. Kubernetes with a new control plane is due on all."""
+        due = self._inputs.due(stage, self.fleet.hosts_of(stage), record)
+        return None if due and stage.name == KUBERNETES and self.fleet.indispensable(due) else due
+
+    def _facts(self, stage: playbook.Stage, record: StageRecord | None) -> Facts:
         bundled = self._bundle is not None or self.request.action == TEARDOWN
+        due = self._due(stage, record)
+        repeats = stage.definition.looks_only or (self.request.first and not self.request.continues)
+        self.fleet.settle(stage, None if repeats or self.request.action != INSTALL else due)
         left_out = self.fleet.left_out_of(stage)
         return Facts(
             stage, tuple(host for host in self.groups.get(stage.hosts, ()) if host not in left_out),
-            inputs_of(values, playbook.content_digest(stage, self._content)),
+            self._inputs.of(stage, self.site.hosts),
             playbook.not_applicable(stage, self.site, self.groups, bundle=bundled),
             left_out, self.fleet.of_whole_site(stage, upgrade=self.request.action == UPGRADE),
+            self.fleet.hosts_of(stage), due,
         )  # fmt: skip
 
     def _report_skipped(self, decisions: Sequence[StagePlan]) -> None:
@@ -399,7 +436,7 @@ class Run:
 
     def _prepare(self) -> None:
         """Open the vault. Raises SiteError with every missing requirement."""
-        self._refuse(self.missing_requirements(self._decisions()))
+        self.refuse(self.missing_requirements(self._decisions()))
         self._vault = vault.open_vault(self.site.vault) if self.site.vault else None
 
     def _decisions(self) -> list[StagePlan]:

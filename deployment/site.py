@@ -2,8 +2,9 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -72,6 +73,13 @@ class Site:
     def hosts(self) -> dict[str, dict[str, Any]]:
         """The hosts by name."""
         return dict(self.data.get("hosts", {}))
+
+    def with_hosts(self, names: Collection[str]) -> "Site":
+        """Return the site as it would be with these of its hosts alone."""
+        document = copy(self.document)
+        hosts = {name: host for name, host in self.hosts.items() if name in names}
+        document.data = {**self.data, "hosts": hosts}
+        return replace(self, document=document)
 
     @property
     def maintenance(self) -> dict[str, str]:

@@ -19,6 +19,7 @@ from deployment.stages import (
     ontap,
     orchestrator,
     preflight,
+    remove_node,
     snapshot,
     trident,
     verify,
@@ -43,7 +44,7 @@ STAGES: Final[tuple[StageDefinition, ...]] = (
 )
 
 _UNKNOWN: Final = StageDefinition()
-_BY_NAME: Final = {definition.name: definition for definition in STAGES}
+_BY_NAME: Final = {definition.name: definition for definition in (*STAGES, remove_node.STAGE)}
 
 
 def stage(name: str) -> StageDefinition:

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from deployment import addresses, matrix, proxy
@@ -107,8 +107,14 @@ class Deepops(StageDefinition):
         kubernetes = f"Kubernetes {site.versions['kubernetes']} with {container_runtime(site)} and {plugin}"
         return (
             f"the kubespray of DeepOps {site.versions['deepops']}, in an environment of its own, installs {kubernetes} "
-            f"on {count(len(site.hosts), 'host')}{served.words(site)}; {devices}. ON EACH HOST: "
-            f"{', '.join(effect.summary for effect in effects())}"
+            f"on {count(len(site.hosts), 'host')}{served.words(site)}; {devices}. ON EACH HOST: {_changes()}"
+        )
+
+    def joining_sentence(self, site: Site, joining: Sequence[str]) -> str:
+        old = [name for name, host in site.hosts.items() if {"control_plane", "etcd"} & set(host["roles"])]
+        return (
+            f"kubespray's scale.yml joins {', '.join(joining)} to the cluster. On {', '.join(old)} its facts.yml reads "
+            f"facts, and the first one makes token and certificates. ON EACH JOINING HOST: {_changes()}"
         )
 
     def removal_sentence(self, site: Site) -> str:
@@ -166,6 +172,11 @@ class Deepops(StageDefinition):
 def upgrade_batch(site: Site) -> str:
     """Maximum number of hosts that an upgrade takes out of service at once: a number, or a portion such as 20%."""
     return str(site.get("upgrade", "batch", default=STAGE.default("deepops_batch")))
+
+
+def _changes() -> str:
+    """Return the changes of kubespray on a host, in a line."""
+    return ", ".join(effect.summary for effect in effects())
 
 
 def _of_release(site: Site) -> Iterator[Finding]:

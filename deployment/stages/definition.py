@@ -1,6 +1,6 @@
 """The definition of a stage: the hooks that the module of each stage implements."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -84,6 +84,10 @@ class StageDefinition:
 
     def sentence(self, site: Site) -> str:
         """Return its effect on a site, from the site file and the matrix alone; empty if its title is enough."""
+        return ""
+
+    def joining_sentence(self, site: Site, joining: Sequence[str]) -> str:
+        """Return its effect if these hosts join the running cluster; empty if its title is enough."""
         return ""
 
     def removal_sentence(self, site: Site) -> str:

@@ -33,7 +33,7 @@ class SiteUnderTest:
         self.file.write_text(text)
 
     def arguments(self, action: str, *more: str) -> list[str]:
-        return [*MUSTER, action, "-i", str(self.directory), "--state-dir", str(self.state), *more]
+        return [*MUSTER, *action.split(), "-i", str(self.directory), "--state-dir", str(self.state), *more]
 
     def muster(
         self, action: str, *more: str, seconds: float = TIMEOUT_SECONDS

@@ -52,23 +52,70 @@ _UPGRADE = """---
         sh {work}/node.sh {{{{ inventory_hostname }}}} {{{{ kube_version }}}}
         {{{{ container_manager }}}} etcd={{{{ etcd_deployment_type }}}}
 """
+_FACTS = """---
+- hosts: k8s_cluster:etcd
+  gather_facts: false
+  tasks:
+    - name: Read the facts
+      ansible.builtin.raw: echo facts {{{{ inventory_hostname }}}} >> {work}/runs
+"""
+_SCALE = """---
+- hosts: kube_node
+  gather_facts: false
+  tasks:
+    - name: Refuse when told to
+      ansible.builtin.fail:
+        msg: the kubelet of {{{{ inventory_hostname }}}} does not start
+      when: lookup('ansible.builtin.fileglob', '{work}/broken-' ~ inventory_hostname) | length > 0
+    - name: Join
+      ansible.builtin.raw: sh {work}/node.sh {{{{ inventory_hostname }}}} {{{{ kube_version }}}} join
+    - name: Make a token
+      ansible.builtin.raw: "true"
+      delegate_to: "{{{{ groups.kube_control_plane | first }}}}"
+"""
+_REMOVE = """---
+- hosts: "{{{{ node }}}}"
+  gather_facts: false
+  tasks:
+    - name: Reset
+      ansible.builtin.raw: echo reset {{{{ inventory_hostname }}}} >> {work}/runs
+      when: reset_nodes | default(True) | bool
+    - name: Refuse when told to
+      ansible.builtin.fail:
+        msg: the API server does not answer
+      when: lookup('ansible.builtin.fileglob', '{work}/broken-' ~ inventory_hostname) | length > 0
+    - name: Delete node
+      ansible.builtin.raw: sh {work}/node.sh {{{{ node }}}} delete
+      delegate_to: "{{{{ groups.kube_control_plane | first }}}}"
+      when: skip_confirmation | default(false) | bool
+"""
 _NODE = """#!/bin/sh
-# node.sh NODE drain, or NODE RELEASE SETTINGS: what kubespray does to a node object
+# node.sh NODE drain, NODE delete, or NODE RELEASE SETTINGS: what kubespray does to a node object
 export KUBECONFIG={kubeconfig}
 if [ "$2" = drain ]; then
   {kubectl} cordon "$1" >/dev/null
   closed=$({kubectl} get nodes -o jsonpath='{{.items[?(@.spec.unschedulable==true)].metadata.name}}')
   echo "drain $1, closed $closed" >> {work}/runs
+elif [ "$2" = delete ]; then
+  {kubectl} delete node "$1" --ignore-not-found >/dev/null
+  echo "delete $1" >> {work}/runs
 else
-  info='{{"kubeletVersion":"v'"$2"'"}}'
+  if [ "$3" = join ]; then
+    echo '{{"apiVersion":"v1","kind":"Node","metadata":{{"name":"'"$1"'"}}}}' | {kubectl} apply -f - >/dev/null
+  fi
+  info='{{"kubeletVersion":"v'"$2"'","containerRuntimeVersion":"containerd://2.2.3"}}'
   {kubectl} patch node "$1" --subresource=status -p '{{"status":{{"nodeInfo":'"$info"'}}}}' >/dev/null
-  {kubectl} uncordon "$1" >/dev/null
+  [ "$3" = join ] || {kubectl} uncordon "$1" >/dev/null
   node=$1 release=$2
   shift 2
   echo "upgrade $node $release, $*" >> {work}/runs
 fi
 """
-_CFG = "[defaults]\ninventory = ./config/inventory\nfact_caching_connection = /nowhere\n"
+_CFG = (
+    "[defaults]\ninventory = ./config/inventory\nfact_caching_connection = /nowhere\n"
+    f"connection_plugins = {Path(__file__).parent / 'connections'}\nforks = 25\n"
+    "[counted]\ncalls = {work}/calls\n"
+)
 
 
 def repository(
@@ -84,7 +131,10 @@ def repository(
         kubespray / "cluster.yml": _play("install", kubeconfig, work),
         kubespray / "upgrade-cluster.yml": _play("upgrade", kubeconfig, work),
         kubespray / "reset.yml": _play("reset", kubeconfig, work),
-        deepops / "ansible.cfg": _CFG,
+        kubespray / "playbooks" / "facts.yml": _FACTS.format(work=work),
+        kubespray / "scale.yml": _SCALE.format(work=work),
+        kubespray / "remove-node.yml": _REMOVE.format(work=work),
+        deepops / "ansible.cfg": _CFG.format(work=work),
         **{
             gpus / f"nvidia-k8s-gpu-{name}.yml": _DEVICES.format(work=work, what=name)
             for name in ("feature-discovery", "device-plugin")

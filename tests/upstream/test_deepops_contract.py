@@ -48,7 +48,11 @@ GROUPS = sorted(
 )
 TASKS = task_text("deepops")
 EXTRA = sorted(
-    {*re.findall(r'"--extra-vars", \{"(\w+)":', TASKS), *re.findall(r"--extra-vars, (\w+)=", TASKS)}
+    {
+        *re.findall(r'"--extra-vars", \{"(\w+)":', TASKS),
+        *re.findall(r"--extra-vars, (\w+)=", TASKS),
+        *VARIABLES["deepops_removal_variables"],
+    }
 )
 CHOICES = [
     (variable, choice)
@@ -113,7 +117,8 @@ def test_a_playbook_and_all_that_it_includes_exist(deepops: Facts, kubespray: Fa
 def test_the_role_names_its_playbooks() -> None:
     assert len(PLAYBOOKS) >= 6
     assert len(SET) >= 20
-    assert len(EXTRA) == TASKS.count("--extra-vars") > 1
+    removal = VARIABLES["deepops_removal_variables"]
+    assert len(EXTRA) - len(removal) + 1 == TASKS.count("--extra-vars") > 2
 
 
 def test_the_walk_finds_roles_of_galaxy(deepops: Facts, kubespray: Facts) -> None:
@@ -301,7 +306,21 @@ def test_an_extra_variable_is_read_by_the_playbooks(kubespray: Facts, name: str)
         for play in playbook["plays"]
         for each in re.findall(r"\w+", str(play.get("serial") or ""))
     }
+    read |= set(kubespray["roles"]["remove_node/pre_remove"]["variables"]["defaults/main.yml"])
     assert name in read
+
+
+@pytest.mark.parametrize(
+    ("variable", "playbook"),
+    [
+        ("deepops_scale_playbook", "playbooks/scale.yml"),
+        ("deepops_remove_playbook", "playbooks/remove_node.yml"),
+    ],
+)
+def test_a_playbook_for_one_host_is_the_one_of_the_documents(
+    kubespray: Facts, variable: str, playbook: str
+) -> None:
+    assert playbook in texts(kubespray["playbooks"][VARIABLES[variable].removeprefix(f"{KUBESPRAY}/")])
 
 
 def test_no_tag_is_skipped_or_chosen() -> None:

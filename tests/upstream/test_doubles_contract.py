@@ -18,7 +18,9 @@ from tests.upstream.repository import KUBESPRAY, git
 from tests.upstream.test_trident_contract import VALUES_OF_TRIDENT
 
 Facts = dict[str, Any]
-PLAYS = deepops_double._PLAY + deepops_double._DEVICES + deepops_double._UPGRADE
+PLAYS = "".join(
+    getattr(deepops_double, name) for name in ("_PLAY", "_DEVICES", "_UPGRADE", "_FACTS", "_SCALE", "_REMOVE")
+)
 OF_ANSIBLE = {"groups", "inventory_hostname", "serial"}
 """Variables of Ansible, and the extra variable of the upgrade."""
 
@@ -51,10 +53,15 @@ def test_the_files_of_the_double_are_files_of_deepops(
 def test_a_variable_that_the_double_reads_is_one_of_kubespray(
     deepops: Facts, kubespray: Facts, name: str
 ) -> None:
-    assert name in defaults(deepops, kubespray)
+    assert (
+        name in defaults(deepops, kubespray)
+        or name in kubespray["playbooks"]["playbooks/remove_node.yml"]["names"]
+    )
 
 
-@pytest.mark.parametrize("group", sorted(set(re.findall(r"(?m)^- hosts: (\w+)$|groups\.(\w+)", PLAYS))))
+@pytest.mark.parametrize(
+    "group", sorted(set(re.findall(r"(?m)^- hosts: (\w+)(?::etcd)?$|groups\.(\w+)", PLAYS)))
+)
 def test_a_group_of_the_double_is_one_of_deepops(deepops: Facts, group: tuple[str, str]) -> None:
     groups = {name.partition(":")[0] for name in deepops["inventory_groups"]} | {"muster_gpu"}
     assert "".join(group) in groups
