@@ -23,6 +23,8 @@ from musterweb.history_model import (
     Record,
     Span,
 )
+from musterweb.usage_store import SCHEMA as USAGE_SCHEMA
+from musterweb.usage_store import UsageSample, add_usage
 
 T = TypeVar("T")
 
@@ -113,6 +115,7 @@ class Store:
         self._max_pages = max_bytes // PAGE_BYTES
         self._thread = ThreadPoolExecutor(1, "muster-web-history")
         self._connection: sqlite3.Connection | None = None
+        self._added_at: int | None = None
         self.source = "the history of muster web"
         self.problem = ""
         """The recorder's reason why nothing is recorded now."""
@@ -128,9 +131,11 @@ class Store:
             await self._run(connection.close)
         self._thread.shutdown()
 
-    async def add(self, cluster: Sample, projects: dict[str, Sample]) -> None:
+    async def add(
+        self, cluster: Sample, projects: dict[str, Sample], usage: UsageSample | None = None
+    ) -> None:
         """Write the present figures, and delete old ones. Raises HistoryAway."""
-        await self._run(lambda: self._add(cluster, projects))
+        await self._run(lambda: self._add(cluster, projects, usage or UsageSample()))
 
     async def read(self, span: Span, projects: frozenset[str] | None) -> Record:
         """Return the figures of these projects. None means all projects and the cluster. Raises HistoryAway."""
@@ -175,6 +180,7 @@ class Store:
             raise HistoryAway(f"{self._path} was written by another version: name another file")
         if version == 0:
             connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_FORMAT}; COMMIT;")
+        connection.executescript(f"BEGIN; {USAGE_SCHEMA} COMMIT;")
 
     @property
     def _open_connection(self) -> sqlite3.Connection:
@@ -182,18 +188,19 @@ class Store:
             raise HistoryAway(f"the history in {self._path.name} is not open")
         return self._connection
 
-    def _add(self, cluster: Sample, projects: dict[str, Sample]) -> None:
+    def _add(self, cluster: Sample, projects: dict[str, Sample], usage: UsageSample) -> None:
         now = int(self._clock())
         samples = {_WHOLE_CLUSTER: cluster, **bounded(projects)}
         try:
-            self._write(samples, now)
+            self._write(samples, usage, now)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
                 raise
             self._drop_oldest()
-            self._write(samples, now)
+            self._write(samples, usage, now)
+        self._added_at = now
 
-    def _write(self, samples: dict[str, Sample], now: int) -> None:
+    def _write(self, samples: dict[str, Sample], usage: UsageSample, now: int) -> None:
         connection = self._open_connection
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -210,6 +217,7 @@ class Store:
                     for name, sample in samples.items()
                 ],
             )
+            add_usage(connection, usage, now, self._added_at)
         except BaseException:
             if connection.in_transaction:  # if the file is full, SQLite has ended the transaction
                 connection.execute("ROLLBACK")

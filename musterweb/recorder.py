@@ -7,6 +7,7 @@ for nothing else: the rights of people come from their own tokens.
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -18,11 +19,14 @@ from musterweb.history_model import Record, Span
 from musterweb.history_store import Sample, Store
 from musterweb.person import Person, sign_in
 from musterweb.sights import Sight, Sights
+from musterweb.usage_store import Held, Holder, UsageSample
 from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.kubeconfig import Access
+from orchestrator.cluster.objects import Pod
 from orchestrator.errors import MusterError
+from orchestrator.names import GPU_UUIDS_ANNOTATION
 from orchestrator.planner.model import DEVICE_MILLI
-from orchestrator.views.gpus import GpuView, gpus_of_job
+from orchestrator.views.gpus import GpuView, gpus_of_job, gpus_of_pod
 from orchestrator.views.job_gpus import GpusOfJobs
 from orchestrator.views.jobs import WorkloadView
 from orchestrator.views.nodes import gpu_totals
@@ -139,8 +143,8 @@ class Sampler:
     def __init__(self) -> None:
         self._started_before: frozenset[str] | None = None
 
-    def sample(self, sight: Sight) -> tuple[Sample, dict[str, Sample]]:
-        """Return the sample of the cluster and those of the projects."""
+    def sample(self, sight: Sight) -> tuple[Sample, dict[str, Sample], UsageSample]:
+        """Return the sample of the cluster, those of the projects, and the holders of GPUs."""
         of_projects: dict[str, list[WorkloadView]] = {
             project.metadata.name: [] for project in sight.projects or ()
         }
@@ -165,7 +169,7 @@ class Sampler:
             idle,
             used,
         )
-        return cluster, samples
+        return cluster, samples, usage_sample(sight, counts, samples)
 
     def _started(self, sight: Sight) -> Mapping[str, int]:
         """Return, by uid, the wait in seconds of each job that has started since the last sample.
@@ -199,6 +203,38 @@ def _sample(
         wait_seconds=sum(waits),
         started=len(waits),
         oldest_wait=max(((sight.at_us - view.created_us) // 1_000_000 for view in waiting), default=0),
+    )
+
+
+def usage_sample(sight: Sight, counts: GpusOfJobs, samples: Mapping[str, Sample]) -> UsageSample:
+    """Return the GPUs by project, user and model. The model is that of the node, and "" without one."""
+    models = {node.name: node.gpu_product for node in sight.nodes or ()}
+    held: defaultdict[Holder, Held] = defaultdict(lambda: Held(0))
+    for view in sight.jobs:
+        if view.project not in samples:
+            continue
+        for pod, milli in counts.held_of_pods_milli(view):
+            if milli:
+                holder = Holder(view.project, view.user, models.get(pod.spec.node_name or "", ""))
+                held[holder] += _held(milli, pod, list(gpus_of_pod(pod, sight.gpus)))
+    borrowed = {
+        name: sample.gpu_milli - sample.quota_milli
+        for name, sample in samples.items()
+        if sample.quota_milli is not None and 0 <= sample.quota_milli < sample.gpu_milli
+    }
+    return UsageSample(held, borrowed)
+
+
+def _held(milli: int, pod: Pod, gpus: list[GpuView]) -> Held:
+    """Return the amount of one pod, which is divided equally among its GPUs, also those without a report."""
+    named = pod.metadata.annotations.get(GPU_UUIDS_ANNOTATION, "").count(",") + 1
+    part = milli // max(len(gpus), named, -(-milli // DEVICE_MILLI))
+    measured = [gpu for gpu in gpus if gpu.utilization_percent is not None]
+    return Held(
+        milli,
+        part * len(measured),
+        part * sum(gpu.utilization_percent or 0 for gpu in measured),
+        part * sum(gpu.idle_seconds is not None for gpu in measured),
     )
 
 

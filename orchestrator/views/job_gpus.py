@@ -1,7 +1,8 @@
 """The allocation and requests of jobs in thousandths of GPUs, memory of GPUs included, if their nodes are known."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.quantity import memory_mib
 from orchestrator.planner.accounting.gpu_models import GpuSizes
 from orchestrator.planner.model import Request
@@ -24,6 +25,10 @@ class GpusOfJobs:
     def held_milli(self, view: WorkloadView) -> int:
         """Return the GPUs of the workload's pods that have a node."""
         return view.held_by_nodes_milli(self._placed_milli)
+
+    def held_of_pods_milli(self, view: WorkloadView) -> Iterator[tuple[Pod, int]]:
+        """Yield the workload's pods that have a node, each with its GPUs."""
+        return view.held_of_pods_milli(self._placed_milli)
 
     def requested_milli(self, view: WorkloadView) -> int:
         """Return the sum of the requests of the workload's pods. GPU memory counts as in quotas."""

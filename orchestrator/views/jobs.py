@@ -142,12 +142,13 @@ class WorkloadView:
 
         If `placed_milli` has the uid of a pod, its amount counts, else the request.
         """
-        return sum(
-            placed_milli[pod.metadata.uid]
-            if pod.metadata.uid in placed_milli
-            else requested_gpu_milli(pod.metadata, pod.spec)
-            for pod in self._holding()
-        )
+        return sum(milli for _, milli in self.held_of_pods_milli(placed_milli))
+
+    def held_of_pods_milli(self, placed_milli: Mapping[str, int]) -> Iterator[tuple[Pod, int]]:
+        """Yield its pods that have a node, each with its GPUs as in `held_by_nodes_milli`."""
+        for pod in self._holding():
+            placed = placed_milli.get(pod.metadata.uid)
+            yield pod, requested_gpu_milli(pod.metadata, pod.spec) if placed is None else placed
 
     @property
     def held_gpus(self) -> str:
