@@ -55,10 +55,14 @@ def not_applicable(stage: Stage, site: Site, groups: dict[str, list[str]], *, bu
 
 
 def content_digest(stage: Stage, content: Content) -> str:
-    """Return the SHA-256 of a stage's playbook and role: a changed task is a reason to run it again."""
+    """Return the SHA-256 of a stage's playbook and role: a changed task is a reason to run it again.
+
+    Bytecode is left out: Ansible writes it into the role while the stage runs.
+    """
     digest = hashlib.sha256()
     role = content.roles / stage.name
-    for path in [stage.playbook, *sorted(file for file in role.rglob("*") if file.is_file())]:
+    files = (file for file in role.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+    for path in [stage.playbook, *sorted(files)]:
         digest.update(str(path.relative_to(content.root)).encode() + b"\0")
         digest.update(path.read_bytes() + b"\0")
     return digest.hexdigest()

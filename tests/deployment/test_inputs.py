@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from deployment import content, playbook, site_file
+from deployment.content import Content
 from deployment.inputs import SiteInputs
 from deployment.journal import FAILED, REMOVED, VERIFIED, StageRecord
 from deployment.plan import digest_of
@@ -86,3 +87,17 @@ def test_no_stage_is_due_because_a_host_has_left(tmp_path: Path, stage: str) -> 
     assert inputs(tmp_path, ("mgmt01", "dgx01")).due(STAGES[stage], HOSTS, after) == frozenset({"dgx01"})
     assert made.without("dgx02", STAGES[stage], replace(before, digest="0")) is None
     assert made.without("dgx02", STAGES[stage], replace(before, result=FAILED)) is None
+
+
+def test_a_stage_is_not_due_because_ansible_has_compiled_a_plugin_of_its_role(tmp_path: Path) -> None:
+    own = Content(tmp_path)
+    (own.roles / "driver" / "files").mkdir(parents=True)
+    stage = replace(STAGES["driver"], playbook=tmp_path / "driver.yml")
+    stage.playbook.write_text("---\n")
+    digests = [playbook.content_digest(stage, own)]
+    for name in ("__pycache__/events.cpython-312.pyc", "events.py"):
+        path = own.roles / "driver" / "files" / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+        digests.append(playbook.content_digest(stage, own))
+    assert digests[0] == digests[1] != digests[2]
