@@ -195,7 +195,7 @@ async def _chosen(
 
     views = selection.of(await client.list_jobs(project=scope))
     if done == "suspended":
-        views = [view for view in views if not view.is_final and view.kind != "Pod"]
+        views = [view for view in views if not (view.is_final or view.delay) and view.kind != "Pod"]
     elif done == "resumed":
         views = [view for view in views if view.status == SUSPENDED]
     if wanted.all_users or wanted.choice.user:

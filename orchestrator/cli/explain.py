@@ -297,7 +297,7 @@ def _without_node(view: "WorkloadView") -> str:
     """Return the sentence about a job that no decision names and whose pods have no node."""
     from orchestrator.views.containers import last_exit
 
-    if written := _written(view):
+    if written := _written(view) or (": ".join(view.delay) if view.delay else ""):
         return f"{view.name} of {view.project} is pending: {written.rstrip('.')}."
     because = view.waits_because or last_exit(view.pods)
     end = f": {because}" if because else ""

@@ -99,6 +99,7 @@ def _submit(ctx: click.Context, values: Values, framework: str = "") -> int:
 
                 numbered = await _numbered(client, request, filled, scope)
                 submission = await client.with_clones(numbered, project=scope)
+                submission = await client.with_dependencies(submission, project=scope)
                 ingress = await ingress_of(client.transport, submission, scope)
                 _print(_manifests(submission, scope, ingress), options.output or "yaml", submission.name)
                 return 0
@@ -124,8 +125,9 @@ def _submit(ctx: click.Context, values: Values, framework: str = "") -> int:
             if problem is not None:
                 raise problem from error
             project = ctx.ensure_object(Settings).project
-            if options.dry_run != "client" or project is None or request.values["clone_of"]:
-                raise  # only the cluster knows the size of a clone's source
+            needs_cluster = request.values["clone_of"] or request.values["after"]
+            if options.dry_run != "client" or project is None or needs_cluster:
+                raise  # only the cluster knows the size of a clone's source, and the uid of a job
             return _render_without_cluster(request, project, error)
 
 

@@ -17,6 +17,7 @@ DRY_RUNS: Final = ("client", "server")
 
 FLAGS: Final = {
     "addresses": "--address",
+    "after": "--after",
     "annotations": "-a/--annotation",
     "args": "--args",
     "backoff_limit": "--backoff-limit",
@@ -214,6 +215,12 @@ SCHEDULING: Final = (
     ),
     _number(
         "--backoff-limit", "--backoffLimit", help="Maximum number of retries after a failure; default: 6."
+    ),
+    _many(
+        "--after",
+        metavar="JOB[:succeeded|ended|failed]",
+        help="Start only after this job of the project has reached the state; default: succeeded.",
+        shell_complete=completing("jobs"),
     ),
     _text(
         "--time-limit",

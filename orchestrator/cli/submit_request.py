@@ -16,6 +16,7 @@ from orchestrator.cli.submit_options import TAIL_IS_COMMAND_KEY
 from orchestrator.durations import parse_duration_seconds
 from orchestrator.errors import UsageError
 from orchestrator.submit import mount_parsing, parsing
+from orchestrator.submit.dependencies import parse_dependency
 from orchestrator.submit.network import ingress_path
 from orchestrator.submit.submission import Submission
 from orchestrator.submit.values import MASTER_PORT, Mount, NewClaim, Rendezvous, RunAs, Variable
@@ -174,6 +175,7 @@ class SubmitRequest:
             "time_limit_seconds": self._once(
                 parse_duration_seconds, "time_limit_seconds", values["time_limit"]
             ),
+            "after": self._all(parse_dependency, values["after"]),
             "ttl_seconds": self._once(parse_duration_seconds, "ttl_seconds", values["ttl_after_finish"]),
         }
 

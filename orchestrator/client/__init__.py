@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from orchestrator.errors import InvalidField as InvalidField
     from orchestrator.errors import MusterError as MusterError
     from orchestrator.errors import UsageError as UsageError
+    from orchestrator.submit.dependencies import Dependency as Dependency
     from orchestrator.submit.submission import Submission as Submission
     from orchestrator.submit.templates import FlagDefault as FlagDefault
     from orchestrator.submit.templates import NoSuchTemplate as NoSuchTemplate
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
     from orchestrator.submit.values import RunAs as RunAs
     from orchestrator.submit.values import Toleration as Toleration
     from orchestrator.submit.values import Variable as Variable
+    from orchestrator.views.dependencies import Delay as Delay
     from orchestrator.views.gpus import GpuView as GpuView
     from orchestrator.views.job_record import job_record as job_record
     from orchestrator.views.jobs import Indexes as Indexes

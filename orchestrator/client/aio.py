@@ -154,15 +154,16 @@ class AsyncClient:
     ) -> AsyncJob:
         """Create a job with its other objects, or nothing. Return a handle of it, with the objects.
 
-        The objects that the job names must exist: PVCs, secrets, storage classes, node types. `report` gets one line
-        for each check that the user may not make. `submitted_at` is RFC 3339 with microseconds, by default now. With
-        `dry_run` the server checks everything and creates nothing. Raises Missing, DuplicateName, HalfCreated.
+        The objects that the job names must exist: PVCs, secrets, storage classes, node types, jobs. `report` gets one
+        line for each check that the user may not make. `submitted_at` is RFC 3339 with microseconds, by default now.
+        With `dry_run` the server checks everything and creates nothing. Raises Missing, DuplicateName, HalfCreated.
         """
         from orchestrator.client.handles import AsyncJob
         from orchestrator.client.preflight import preflight
 
         scope = await self.scope(project)
         submission = await self.with_clones(submission, project=scope)
+        submission = await self.with_dependencies(submission, project=scope)
         checked = await preflight(self.transport, submission, scope)
         for line in checked.warnings:
             report(line)
@@ -188,6 +189,19 @@ class AsyncClient:
         scope = await self.scope(project)
         claims = [await self.data.filled_clone(scope, claim) for claim in submission.new_claims]
         return replace(submission, new_claims=tuple(claims))
+
+    async def with_dependencies(self, submission: Submission, *, project: Where = None) -> Submission:
+        """Return a submission with the uids of the jobs that it depends on, without dependencies that are met.
+
+        Raises Missing if a job does not exist, or can no longer reach the state.
+        """
+        if not submission.after:
+            return submission
+        from orchestrator.client.dependencies import unmet
+
+        return replace(
+            submission, after=await unmet(self.transport, await self.scope(project), submission.after)
+        )
 
     async def free_job_name(self, prefix: str, *, project: Where = None) -> str:
         """Return the name `<prefix>-<number>` with the smallest number that no job of the project has."""

@@ -99,7 +99,10 @@ class Submitted(Scope):
             return [msgspec.convert(made, kind) for made in self.objects if made["kind"] == kind.__name__]
 
         projects = {self.namespace: self.project}
-        (view,) = workload_views(Listing(projects, of(Job), of(StatefulSet), (), of(Service), of(Ingress)))
+        created = Listing(
+            projects, of(Job), of(StatefulSet), (), of(Service), of(Ingress), has_all_jobs=False
+        )
+        (view,) = workload_views(created)
         return view
 
 
@@ -231,6 +234,10 @@ class WorkloadClient:
         """
         for owner in await self._suspendable(scope, name, "suspended"):
             if isinstance(owner, Job):
+                if names.AFTER_ANNOTATION in owner.metadata.annotations:
+                    raise NotPossible(
+                        f"the job {name} has not started, it waits for other jobs (--after): delete it"
+                    )
                 await self._change(owner, {"spec": {"suspend": True}})
             elif owner.spec.replicas != 0:
                 replicas = str(1 if owner.spec.replicas is None else owner.spec.replicas)
@@ -240,11 +247,15 @@ class WorkloadClient:
     async def resume(self, scope: Scope, name: str) -> None:
         """Resume a suspended workload: it is pending again. A workload that is not suspended does not change.
 
+        A job that waits for other jobs is pending without them.
         Raises NoSuchWorkload, and NotPossible for one that has ended or is a pod without an owner.
         """
         for owner in await self._suspendable(scope, name, "resumed"):
             if isinstance(owner, Job):
-                await self._change(owner, {"spec": {"suspend": False}})
+                annotations = {names.AFTER_ANNOTATION: None}
+                await self._change(
+                    owner, {"metadata": {"annotations": annotations}, "spec": {"suspend": False}}
+                )
             elif owner.spec.replicas == 0:
                 annotations = dict.fromkeys((names.SUSPENDED_REPLICAS_ANNOTATION, names.TIMED_OUT_ANNOTATION))
                 replicas = suspended_replicas(owner) or 1

@@ -145,6 +145,7 @@ class Client:
     submit = _job(AsyncClient.submit)
     wait_for_jobs = _plain(AsyncClient.wait_for_jobs)
     with_clones = _plain(AsyncClient.with_clones)
+    with_dependencies = _plain(AsyncClient.with_dependencies)
     free_job_name = _plain(AsyncClient.free_job_name)
     list_jobs = _plain(AsyncClient.list_jobs)
     watch_jobs = _each(AsyncClient.watch_jobs)

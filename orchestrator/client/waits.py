@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from orchestrator.client.jobs import missing_job
 from orchestrator.client.watching import watch_jobs
 from orchestrator.errors import MusterError, UsageError
-from orchestrator.views.status import RUNNING, SUCCEEDED
+from orchestrator.views.status import DEPENDENCY_FAILED, RUNNING, SUCCEEDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -100,4 +100,6 @@ def _has_reached(view: WorkloadView, goal: str) -> bool:
         raise NotReached(
             f"{view.name} is {view.status}; see 'muster logs {view.name}' and 'muster get {view.name}'"
         )
+    if view.status == DEPENDENCY_FAILED:
+        raise NotReached(f"{view.name} does not start: {view.waits_because}")
     return goal == "running" and view.status == RUNNING

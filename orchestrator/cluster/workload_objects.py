@@ -15,6 +15,7 @@ class JobSpec(Wire, frozen=True):
     completion_mode: str = ""
     backoff_limit: int | None = None
     suspend: bool = False
+    ttl_seconds_after_finished: int | None = None
     selector: LabelSelector = LabelSelector()
     template: PodTemplate = PodTemplate()
 

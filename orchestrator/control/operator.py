@@ -25,6 +25,7 @@ from orchestrator.control.decide.object_guard import ObjectGuard
 from orchestrator.control.decide.observer import Observer
 from orchestrator.control.decide.scheduler import SchedulerLoop
 from orchestrator.control.operator_config import DEFAULT_CONFIG, MemoryLimitsMode, OperatorConfig
+from orchestrator.control.projects.dependencies import Dependencies
 from orchestrator.control.projects.memory_watch import MemoryWatch
 from orchestrator.control.projects.project_controller import ProjectController
 from orchestrator.control.projects.success_snapshots import SuccessSnapshots
@@ -227,17 +228,12 @@ def _tasks(
         warn=lambda pod, message: scheduler.warn(pod, "TimeLimit", message),
         is_leader=is_leader,
     )
-    success_snapshots = SuccessSnapshots(
-        transport,
-        observer.jobs.objects,
-        observer.namespaces.objects,
-        observer.projects.objects,
-        is_leader=is_leader,
-    )
+    caches = observer.jobs.objects, observer.namespaces.objects, observer.projects.objects
     tasks: dict[str, Task] = {
         "the record of the settings": SettingsRecord(transport, config, is_leader=is_leader).run,
         "the check of time limits": limits.check,
-        "the check for snapshots": success_snapshots.check,
+        "the check for snapshots": SuccessSnapshots(transport, *caches, is_leader=is_leader).check,
+        "the check of dependencies": Dependencies(transport, *caches, is_leader=is_leader).check,
     }
     if config.out_of_service_after_seconds is not None:
         tasks["the check of dead nodes"] = OutOfService(

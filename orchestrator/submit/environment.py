@@ -10,8 +10,8 @@ from typing import Any
 
 from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.names import GPU_UUIDS_ANNOTATION
-from orchestrator.submit.submission import DEVICES_VARIABLE, Submission
-from orchestrator.submit.values import Variable
+from orchestrator.submit.submission import Submission
+from orchestrator.submit.values import DEVICES_VARIABLE, Variable
 
 Manifest = dict[str, Any]
 

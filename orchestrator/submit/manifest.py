@@ -14,6 +14,7 @@ from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.cluster.quantity import format_bytes, format_cpu
 from orchestrator.cluster.resources import CLAIMS, INGRESSES, JOBS, SECRETS, SERVICES, STATEFUL_SETS, Resource
 from orchestrator.submit import git_sync, memory_limits, protection, rendezvous
+from orchestrator.submit.dependencies import annotation_of
 from orchestrator.submit.environment import environment, escaped
 from orchestrator.submit.network import (
     DEFAULT_INGRESS,
@@ -66,6 +67,8 @@ def workload_manifest(submission: Submission, placement: Placement) -> Manifest:
     }
     if submission.snapshot_on_success:
         annotations[names.SNAPSHOT_ON_SUCCESS_ANNOTATION] = "true"
+    if submission.after:
+        annotations[names.AFTER_ANNOTATION] = annotation_of(submission.after)
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
@@ -147,6 +150,7 @@ def _job_spec(submission: Submission, placement: Placement) -> Manifest:
         "completions": submission.completions,
         "parallelism": submission.parallelism,
         "ttlSecondsAfterFinished": submission.ttl_seconds,
+        "suspend": True if submission.after else None,
     }
     return spec | {key: value for key, value in optional.items() if value is not None}
 

@@ -10,12 +10,15 @@ from typing import Final
 
 from orchestrator.errors import InvalidField
 from orchestrator.names import INTERACTIVE, TRAIN
+from orchestrator.submit.dependencies import Dependency, dependency_problem
 from orchestrator.submit.name_rules import NAME_RULE, is_object_name, is_workload_name
 from orchestrator.submit.text_limits import annotations_fit, strings_arrive
 from orchestrator.submit.values import (
+    DEVICES_VARIABLE,
     FRAMEWORKS,
     HOME_PATH,
     MIN_GPU_MEMORY_BYTES,
+    MIN_SEEN_TTL_SECONDS,
     PULL_POLICIES,
     SERVICE_TYPES,
     SHARED_MEMORY_PATH,
@@ -30,10 +33,6 @@ from orchestrator.submit.values import (
     is_gpu_milli,
     is_image,
 )
-
-DEVICES_VARIABLE: Final = "NVIDIA_VISIBLE_DEVICES"
-MIN_SNAPSHOT_TTL_SECONDS: Final = 60
-"""Minimum time that a job exists after its end if its volumes become snapshots: the operator must see its success."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +119,9 @@ class Submission:
     backoff_limit: int | None = None
     """Attempts after a failure, of a sweep for each index; None: 6."""
     time_limit_seconds: int | None = None
-    """Maximum seconds that a pod runs; it has failed then, and counts as an attempt. None: no limit."""
+    """Seconds that a pod runs at most; it has failed then, and counts as an attempt. None: no limit."""
+    after: tuple[Dependency, ...] = ()
+    """Jobs of the project that must reach a state before this one may start."""
     ttl_seconds: int | None = None
     """Seconds after its end when the job is deleted; None: it stays."""
     rendezvous: Rendezvous | None = None
@@ -150,8 +151,7 @@ class Submission:
 
     def __post_init__(self) -> None:
         for check in _CHECKS:
-            problem = check(self)
-            if problem is not None:
+            if (problem := check(self)) is not None:
                 raise problem
 
     @property
@@ -299,12 +299,12 @@ def _snapshots_are_possible(submission: Submission) -> InvalidField | None:
         )
     if not (submission.claims or submission.new_claims):
         return InvalidField("{snapshot_on_success} needs volumes to keep: {claims}, {new_claims} or {clones}")
-    if submission.ttl_seconds is not None and submission.ttl_seconds < MIN_SNAPSHOT_TTL_SECONDS:
+    if submission.ttl_seconds is not None and submission.ttl_seconds < MIN_SEEN_TTL_SECONDS:
         return InvalidField(
             "{ttl_seconds} {seconds} is too short for {snapshot_on_success}: let the job stay for {minimum} seconds, "
             "so that its end is seen before its volumes go",
             seconds=submission.ttl_seconds,
-            minimum=MIN_SNAPSHOT_TTL_SECONDS,
+            minimum=MIN_SEEN_TTL_SECONDS,
         )
     return None
 
@@ -388,6 +388,7 @@ _CHECKS: Final[tuple[Callable[[Submission], InvalidField | None], ...]] = (
     _snapshots_are_possible,
     _counts_agree,
     _indexes_are_counted,
+    lambda submission: dependency_problem(submission.after, interactive=submission.interactive),
     _working_dir_is_a_path,
     _devices_are_ours,
     _terminal_needs_input,

@@ -6,6 +6,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+DEVICES_VARIABLE: Final = "NVIDIA_VISIBLE_DEVICES"
 SERVICE_TYPES: Final = ("portforward", "ingress", "nodeport", "loadbalancer")
 PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
 FRAMEWORKS: Final = ("pytorch", "mpi", "tf")
@@ -13,6 +14,8 @@ MASTER_PORT: Final = 29500
 MAX_ID: Final = 2**31 - 1
 """The largest number of a user or a group."""
 MIN_GPU_MEMORY_BYTES: Final = 100_000_000
+MIN_SEEN_TTL_SECONDS: Final = 60
+"""Minimum time that a job exists after its end if the operator must see the end: for snapshots and dependents."""
 SHARED_MEMORY_PATH: Final = "/dev/shm"  # noqa: S108 - the container's, not ours
 HOME_PATH: Final = "/home/runai-home"
 """The path that scripts written for the older command line rely on."""

@@ -29,6 +29,7 @@ from orchestrator.cluster.quantity import time_us, whole_count
 from orchestrator.cluster.wire import has_condition
 from orchestrator.observe.owners import Chain, Owners
 from orchestrator.views.containers import NOTHING_READ, Surroundings, waits_because
+from orchestrator.views.dependencies import Delay, Delays
 from orchestrator.views.status import FINAL, workload_status
 
 PENDING_ADDRESS: Final = "<pending>"
@@ -45,7 +46,7 @@ class Listing:
     """The objects of one or more namespaces as they were read. `projects` maps a namespace to its project.
 
     `owners` are the owners of pods, Jobs and StatefulSets, of any kind. `around` has, by namespace, the claims, events
-    and nodes that tell why pods do not start.
+    and nodes that tell why pods do not start. `has_all_jobs`: the namespaces have no other Jobs.
     """
 
     projects: Mapping[str, str]
@@ -56,6 +57,7 @@ class Listing:
     ingresses: Sequence[Ingress] = ()
     owners: Sequence[Object] = ()
     around: Mapping[str, Surroundings] = field(default_factory=dict)
+    has_all_jobs: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class WorkloadView:
 
     A workload that requests memory of GPUs has no `gpu_milli`, because the fraction of a device depends on the node. It
     has the amount in `gpu_memory`, as it was written, on `gpu_count` devices. `around` has the claims, events and nodes
-    that tell why pods do not run.
+    that tell why pods do not run, `delay` tells why a job with dependencies has not started.
     """
 
     name: str
@@ -106,6 +108,7 @@ class WorkloadView:
     pods: tuple[Pod, ...] = field(repr=False)
     around: Surroundings = field(default=NOTHING_READ, repr=False)
     indexes: Indexes | None = None
+    delay: Delay | None = None
 
     @property
     def is_final(self) -> bool:
@@ -114,8 +117,8 @@ class WorkloadView:
 
     @property
     def waits_because(self) -> str:
-        """Why pods of the workload have no node or do not run; empty if all pods run or have ended."""
-        return waits_because(self.pods, self.around)
+        """Why the job has no pods yet, or pods have no node or do not run; empty if all pods run or have ended."""
+        return ": ".join(self.delay) if self.delay else waits_because(self.pods, self.around)
 
     @property
     def node(self) -> str:
@@ -178,8 +181,8 @@ class _Source:
 
 def workload_views(listing: Listing) -> list[WorkloadView]:
     """Return the workloads of all projects in the listing: those that never started on top, then newest first."""
-    addresses = _Addresses(listing)
-    views = [_view(source, listing, addresses) for source in _sources(listing)]
+    addresses, delays = _Addresses(listing), Delays(listing.jobs, is_complete=listing.has_all_jobs)
+    views = [_view(source, listing, addresses, delays) for source in _sources(listing)]
     return sorted(views, key=newest_first)
 
 
@@ -301,8 +304,9 @@ def _pods_alone(pods: Sequence[Pod], chain: Chain) -> _Source:
     )
 
 
-def _view(source: _Source, listing: Listing, addresses: "_Addresses") -> WorkloadView:
+def _view(source: _Source, listing: Listing, addresses: "_Addresses", delays: Delays) -> WorkloadView:
     metadata, annotations = source.metadata, source.metadata.annotations
+    delay = delays.of(metadata.uid)
     submitted = annotations.get(names.SUBMITTED_AT_ANNOTATION)
     created_us = time_us(submitted) or time_us(metadata.creation_timestamp)
     return WorkloadView(
@@ -312,7 +316,7 @@ def _view(source: _Source, listing: Listing, addresses: "_Addresses") -> Workloa
         kind=source.kind,
         uid=metadata.uid,
         type=_type(source),
-        status=workload_status(source.workload, source.pods),
+        status=delay.status if delay else workload_status(source.workload, source.pods),
         created_us=created_us,
         started_us=_started_us(source.pods),
         finished_us=_finished_us(source.workload),
@@ -335,6 +339,7 @@ def _view(source: _Source, listing: Listing, addresses: "_Addresses") -> Workloa
         pods=source.pods,
         around=listing.around.get(metadata.namespace, NOTHING_READ),
         indexes=_indexes(source.workload),
+        delay=delay,
     )
 
 

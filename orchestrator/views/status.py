@@ -8,6 +8,7 @@ because scripts split the tables at white space.
     Running               at least one pod runs, none has a problem
     Terminating           being deleted, or evicted before a new pod follows
     Succeeded Failed TimedOut Suspended   the state of the workload itself
+    DependencyFailed      it never starts, because another job did not reach the state that it depends on
     Error                 the last attempt failed, another follows
     Stuck                 a pod did not end after its grace period
     NodeNotReady          the node of a pod is not ready
@@ -32,9 +33,11 @@ TIMED_OUT: Final = "TimedOut"
 SUSPENDED: Final = "Suspended"
 ERROR: Final = "Error"
 UNKNOWN: Final = "Unknown"
+DEPENDENCY_FAILED: Final = "DependencyFailed"
 
 STATUSES: Final = (
     PENDING, CREATING, RUNNING, TERMINATING, SUCCEEDED, FAILED, TIMED_OUT, SUSPENDED, ERROR, UNKNOWN,
+    DEPENDENCY_FAILED,
 )  # fmt: skip
 """Muster's own words. A status can also be a reason that Kubernetes gives."""
 

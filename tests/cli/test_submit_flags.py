@@ -25,6 +25,7 @@ IMAGE = ("-i", "gcr.io/run-ai-demo/quickstart")
 NAMESPACE = "muster-team-a"
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 
+JOB_KIND = {"apiVersion": "batch/v1", "kind": "Job"}
 C = ("spec", "template", "spec", "containers", 0)
 S = ("spec", "template", "spec")
 A = ("spec", "template", "metadata", "annotations")
@@ -439,6 +440,7 @@ def test_the_examples_of_the_documentation_can_be_meant(muster: Muster, server: 
         claim_of("datasets", NAMESPACE),
         secret_of("s3", NAMESPACE, key=""),
         secret_of("robot", NAMESPACE, password=""),
+        *({**JOB_KIND, "metadata": {"name": name, "namespace": NAMESPACE}} for name in ("prepare", "train")),
     )
     text = (HOW_TO / "submit.md").read_text(encoding="utf-8").replace("\\\n", " ")
     lines = re.findall(r"^muster (submit[^\n]*)$", text, flags=re.MULTILINE)

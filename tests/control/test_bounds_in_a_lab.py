@@ -171,6 +171,11 @@ async def test_the_operators_token_reaches_no_further_than_the_namespaces_of_pro
     ours, theirs = PODS.path(OURS, "bounds-pod"), PODS.path("default", "bounds-pod")
     owner = {"apiVersion": "muster.dev/v1alpha1", "kind": "Project", "name": "x", "uid": "u"}
     image = {"spec": {"containers": [{"name": "main", "image": "other"}]}}
+    template = {"spec": {"containers": [{"name": "m", "image": "none"}], "restartPolicy": "Never"}}
+    job = {**kind_of(JOBS), "metadata": {"name": "held"}, "spec": {"suspend": True, "template": template}}
+    await site.admin.create(JOBS.path(OURS), job)
+    held, after = JOBS.path(OURS, "held"), "muster.dev/after"
+    start = {"metadata": {"annotations": {after: None}}, "spec": {"suspend": False}}
     try:
         assert (
             await allowed(
@@ -222,6 +227,10 @@ async def test_the_operators_token_reaches_no_further_than_the_namespaces_of_pro
                     "relabel its project's namespace": patch(
                         account, NAMESPACES.path(name=OURS), {"metadata": {"labels": {"other": "x"}}}
                     ),
+                    "start a job that waits for no other": patch(account, held, start),
+                    "let a job wait for another": patch(
+                        account, held, {"metadata": {"annotations": {after: "a:ended:u"}}}
+                    ),
                     "read a secret": lambda: account.get(SECRETS.path(OURS)),
                 }
             )
@@ -229,6 +238,13 @@ async def test_the_operators_token_reaches_no_further_than_the_namespaces_of_pro
         )
         await patch(account, ours, {"metadata": {"annotations": {"muster.dev/x": "1"}}})()
         await patch(account, ours, {"metadata": {"annotations": {"muster.dev/x": None}}})()
+        await patch(site.admin, held, {"metadata": {"annotations": {after: "a:ended:u,b:ended:u"}}})()
+        assert (
+            await allowed({"start it before all are met": patch(account, held, {"spec": start["spec"]})})
+            == []
+        )
+        await patch(account, held, {"metadata": {"annotations": {after: "b:ended:u"}}})()
+        await patch(account, held, start)()
     finally:
         for path in (ours, theirs):
             await site.admin.delete(path, grace_seconds=0)

@@ -1,4 +1,4 @@
-"""A succeeded Job gets its snapshots, and a failed one gets none; the operator has only its own rights."""
+"""A succeeded Job gets its snapshots and starts the jobs after it; the operator has only its own rights."""
 
 from __future__ import annotations
 
@@ -81,14 +81,21 @@ async def until_served(admin: Transport) -> None:
                 return
 
 
-async def submit(admin: Transport, access: Path, name: str, *, exit_code: int) -> None:
+async def submit(admin: Transport, access: Path, name: str, *, exit_code: int, suspend: bool = False) -> None:
     """Create the Job of `muster submit`, whose pods end at once with this exit code on a node of the lab."""
     words = ("submit", name, *JOB, "--dry-run", "-o", "json")
     (job,) = json.loads(await asyncio.to_thread(must, access, *words))["items"]
     ends = {"muster.dev/lab-run-seconds": "0.1", "muster.dev/lab-exit-code": str(exit_code)}
     metadata = job["spec"]["template"].setdefault("metadata", {})
     metadata["annotations"] = metadata.get("annotations", {}) | ends
+    job["spec"]["suspend"] = suspend
     await admin.create(JOBS.path(NAMESPACE), job)
+
+
+async def until_started(admin: Transport, name: str) -> None:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while (await admin.get(JOBS.path(NAMESPACE, name)))["spec"].get("suspend"):  # noqa: ASYNC110 - polls a server
+            await asyncio.sleep(0.1)
 
 
 async def until_ended(admin: Transport, name: str, condition: str) -> dict[str, Any]:
@@ -113,9 +120,18 @@ async def test_a_job_that_succeeded_gets_snapshots_and_one_that_failed_gets_none
         async with Transport(load_access(access)) as admin:
             await create_storage(admin)
             await submit(admin, access, "bad", exit_code=1)
-            await submit(admin, access, "good", exit_code=0)
+            await submit(admin, access, "good", exit_code=0, suspend=True)
+            for name, after in (("next", "good"), ("last", "next:ended"), ("never", "good:failed")):
+                await asyncio.to_thread(
+                    must, access, "submit", name, "-p", PROJECT, "-i", "image", "--after", after
+                )
+            assert "WaitsForJob: it starts after good has succeeded" in must(
+                access, "get", "next", "-p", PROJECT
+            )
+            await asyncio.to_thread(must, access, "resume", "good", "-p", PROJECT)
             failed = await until_ended(admin, "bad", "Failed")
             job = await until_ended(admin, "good", "Complete")
+            await until_started(admin, "next")
             snapshots = (await admin.get(VOLUME_SNAPSHOTS.path(NAMESPACE)))["items"]
     snapshot_name = f"good-0-{job['metadata']['uid'][:8]}"
     assert [snapshot["metadata"]["name"] for snapshot in snapshots] == [snapshot_name]
@@ -123,3 +139,9 @@ async def test_a_job_that_succeeded_gets_snapshots_and_one_that_failed_gets_none
     assert "muster.dev/snapshots" not in failed["metadata"]["annotations"]
     shown = json.loads(must(access, "get", "good", "-p", PROJECT, "-o", "json"))
     assert shown["snapshots"] == [snapshot_name]
+    names = "last", "never", "next"
+    last, never, after = (
+        json.loads(must(access, "get", name, "-p", PROJECT, "-o", "json")) for name in names
+    )
+    assert last["waitsBecause"] == "WaitsForJob: it starts after next has ended"
+    assert (never["status"], after["waitsBecause"].partition(":")[0]) == ("DependencyFailed", "")
