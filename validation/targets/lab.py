@@ -24,7 +24,7 @@ from validation.targets.upkeep import cordon_nodes, evict_pods, leader
 from validation.targets.web_pages import PageShown, WebPages, serving_pages
 
 STOP_SECONDS_ANNOTATION: Final = "muster.dev/lab-stop-seconds"
-"""On a pod of a simulated node: the seconds that it takes to end (`musterlab/stages.yaml`)."""
+"""On a pod of a simulated node: how many seconds the pod takes to end (`musterlab/stages.yaml`)."""
 STOP_SECONDS: Final = 5
 
 
@@ -57,7 +57,7 @@ class LabOperator(Protocol):
 
 
 class LabTarget:
-    """Starts a lab for the first scenario, keeps it for those that need the same, and stops it at the end."""
+    """Starts a lab for the first scenario, keeps it while scenarios need the same nodes, and stops it at the end."""
 
     kind = "lab"
     pulls_images = False
@@ -76,7 +76,10 @@ class LabTarget:
         self._killed = ""
 
     async def start(self, cluster: Cluster) -> bool:
-        """Start the lab and the operator in it, unless one of that shape runs already."""
+        """Start a lab with these nodes, and the operator in it.
+
+        If a lab with the same nodes runs already, return False.
+        """
         if self._shape == cluster:
             return False
         await self.stop()
@@ -100,13 +103,13 @@ class LabTarget:
         return True
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
-        """Run the line against the lab."""
+        """Run the command line against the lab, and return its result."""
         if self._lab is None:
             raise TargetError("the lab is not started")
         return await run_command(line, self._lab.kubeconfig, started_ms=started_ms)
 
     async def set_node_types(self, types: Mapping[str, str]) -> None:
-        """Put each of these nodes into its group. Raises TargetError."""
+        """Set the label of its group on each of these nodes. Raises TargetError."""
         await label_nodes(self._transport, types)
 
     async def open_pages(self) -> None:
@@ -115,17 +118,17 @@ class LabTarget:
             self._pages = await self._stack.enter_async_context(self._serving())
 
     async def show_page(self, view: str) -> PageShown:
-        """Return the present content of the page. Raises TargetError."""
+        """Return the present content of the page of this view. Raises TargetError."""
         if self._pages is None:
             raise TargetError("the pages are not served")
         return await self._pages.show(view)
 
     async def pull(self, nodes: Sequence[str], images: Sequence[str]) -> list[Pull]:
-        """A lab has its images."""
+        """Pull nothing: a lab has its images, or runs no container. Return an empty result for each node and image."""
         return [Pull(node, image) for image in images for node in nodes]
 
     async def cordon(self, nodes: Mapping[str, bool]) -> None:
-        """Let each of these nodes take no new pods, or take them again. Raises TargetError."""
+        """Cordon (True) or uncordon (False) each of these nodes. Raises TargetError."""
         await cordon_nodes(self._transport, nodes)
 
     async def drain(self, pods: Sequence[PodSeen]) -> None:
@@ -133,42 +136,42 @@ class LabTarget:
         await evict_pods(self._transport, pods)
 
     async def let_end_slowly(self, pods: Sequence[PodSeen]) -> None:
-        """Let the pods take a few seconds to end, if they are simulated. Raises TargetError."""
+        """If the nodes are simulated, let the pods take a few seconds to end. Raises TargetError."""
         if self._transport is None:
             raise TargetError("the lab is not started")
         annotations = {"metadata": {"annotations": {STOP_SECONDS_ANNOTATION: str(STOP_SECONDS)}}}
         try:
             for pod in pods:
                 path = PODS.path(pod.namespace, pod.pod)
-                with contextlib.suppress(NotFound):  # it has ended since
+                with contextlib.suppress(NotFound):  # the pod has ended in the meantime
                     await self._transport.patch(path, annotations, content_type=MERGE_PATCH)
         except ClusterError as error:
             raise TargetError(f"the lab's pods cannot be annotated: {error}") from error
 
     async def kill_operator(self) -> str:
-        """Kill the operator; nothing keeps that from being done. Raises TargetError."""
+        """Kill the leading operator; return why that is not possible, empty if it was killed. Raises TargetError."""
         self._killed = await leader(self._transport)
         return await self._operator.kill(self._killed)
 
     async def operator_leads_again(self) -> None:
-        """Wait until another operator leads. Raises TargetError."""
+        """Wait until another operator than the killed one leads. Raises TargetError."""
         await self._operator.start_again(self._killed)
 
     def recording(self, recorder: Recorder) -> contextlib.AbstractAsyncContextManager[None]:
-        """Watch the lab."""
+        """Let the recorder watch the lab."""
         if self._lab is None:
             raise TargetError("the lab is not started")
         return recorder.watching(self._lab.kubeconfig)
 
     def describe(self) -> dict[str, str]:
-        """The lab in the report."""
+        """Return the description of the lab for the report."""
         described = {"kind": self.kind, **self._operator.describe()}
         if self._shape is not None:
             described["profile"] = self._shape.profile
         return described
 
     def timings(self) -> dict[str, str]:
-        """Return when each part of the lab was ready, from its start."""
+        """Return the times from the start of the lab until each part was ready."""
         return dict(self._timings)
 
     def _serving(self) -> contextlib.AbstractAsyncContextManager[WebPages]:
@@ -177,11 +180,11 @@ class LabTarget:
         return serving_pages(self._transport, self._lab.kubeconfig)
 
     async def kubernetes(self) -> str:
-        """The lab's version."""
+        """Return the version of the API server of the lab, or `unknown`."""
         return await server_version(self._transport)
 
     async def problem(self) -> str:
-        """Whether the operator or a process of the lab has ended."""
+        """If the operator or a process of the lab has ended, say so in one line; else return ""."""
         if operator_problem := await self._operator.problem():
             return operator_problem
         if self._lab is not None:

@@ -1,4 +1,7 @@
-"""Puts nodes into the groups by which projects are limited, as an administrator does with `kubectl label node`."""
+"""Puts nodes into groups with a label, as an administrator does with `kubectl label node`.
+
+Projects can be limited to groups.
+"""
 
 from collections.abc import Mapping
 
@@ -10,7 +13,7 @@ from validation.witness.names import NODE_TYPE_LABEL
 
 
 async def label_nodes(transport: Transport | None, types: Mapping[str, str]) -> None:
-    """Give each node the label of its group; none where it is empty. Raises TargetError."""
+    """Set the label of its group on each node; remove the label if the group is empty. Raises TargetError."""
     if transport is None:
         raise TargetError("the cluster is not connected")
     try:

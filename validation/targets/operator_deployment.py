@@ -1,6 +1,6 @@
 """muster's operator as it is shipped: the image of `make image`, in the Deployment that `muster operator-yaml` renders.
 
-It runs on real nodes, beside the jobs; Kubernetes' own scheduler places its pods, as on every cluster.
+The operator runs on real nodes, beside the jobs. As on every cluster, Kubernetes' own scheduler binds its pods.
 """
 
 import contextlib
@@ -36,7 +36,9 @@ _STOP_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class OperatorImage:
-    """The image that the Deployment of this version names: its full name, its digest, the OCI archive that has it."""
+    """The image that the Deployment of this version names: its full name, its digest, and the OCI archive with the
+    image.
+    """
 
     name: str
     digest: str
@@ -44,10 +46,11 @@ class OperatorImage:
 
 
 def find_image(archive: Path | None) -> OperatorImage:
-    """Return the image of an archive, by default that of `make image`, before anything is started for it.
+    """Return the operator's image from an archive, by default from the archive of `make image`. This starts nothing.
 
     Raises:
-        UsageError: there is no such archive, or it is of another version than the Deployment that is rendered.
+        UsageError: there is no such archive, or it has another version than the Deployment; or
+            MUSTER_OPERATOR_PYTHONPATH is set.
         RealNodesUnavailable: this machine cannot run containers; names the missing programs.
     """
     if os.environ.get(OPERATOR_PYTHONPATH):
@@ -69,7 +72,7 @@ def find_image(archive: Path | None) -> OperatorImage:
 
 
 class OperatorDeployment:
-    """The operator of an image. The output of its pods is written to operator.log in the end."""
+    """The operator of an image. When the lab stops, the output of its pods is written to operator.log."""
 
     site = "lab-real-nodes"
 
@@ -82,7 +85,7 @@ class OperatorDeployment:
 
     @contextlib.asynccontextmanager
     async def lab(self, cluster: Cluster) -> AsyncIterator[Lab]:
-        """Run a lab with real nodes that can pull the image, and Kubernetes' own scheduler."""
+        """Run a lab with real nodes and Kubernetes' own scheduler. The nodes can pull the operator's image."""
         program = await kube_scheduler.find(as_reporter(self._progress))
         profile = profile_of(cluster, self._run_directory)
         attached = Lab.attached(
@@ -104,7 +107,7 @@ class OperatorDeployment:
 
     @contextlib.asynccontextmanager
     async def running(self, _lab: Lab, transport: Transport) -> AsyncIterator[None]:
-        """Check the image of the pods of the Deployment, which is installed already. Raises TargetError."""
+        """Check that the pods of the installed Deployment run the image. Raises TargetError."""
         pods = await _operator_pods(transport)
         images = {status["imageID"] for pod in pods for status in pod["status"]["containerStatuses"]}
         other = sorted(image for image in images if not image.endswith(f"@{self._image.digest}"))
@@ -120,15 +123,18 @@ class OperatorDeployment:
                 await self._write_log(transport)
 
     async def kill(self, holder: str) -> str:
-        """Delete the pod that leads, without a grace period. Raises TargetError."""
+        """Delete the pod of the leader, without a grace period; return why that is not possible, else "".
+
+        Raises TargetError.
+        """
         return await kill_leading_pod(self._transport, holder)
 
     async def start_again(self, killed: str) -> None:
-        """Wait until the pod that stood by leads. Raises TargetError."""
+        """Wait until another pod than the killed one leads. Raises TargetError."""
         await until_another_leads(self._transport, killed)
 
     async def problem(self) -> str:
-        """Tell whether a pod of the operator has ended or was started again."""
+        """Return the problem if a container of the operator has ended or was restarted; else ""."""
         if self._transport is None:
             return ""
         try:

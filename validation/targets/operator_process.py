@@ -19,8 +19,9 @@ from validation.targets.sized_profile import profile_of
 from validation.targets.upkeep import leader
 
 OPERATOR_PYTHONPATH = "MUSTER_OPERATOR_PYTHONPATH"
-"""Environment variable: directories with another operator to try. They are put in front of PYTHONPATH for the operator
-alone.
+"""Environment variable: directories with another version of the operator.
+
+They precede PYTHONPATH for the operator alone.
 """
 
 _CHANGES = "MUSTER_OPERATOR_"
@@ -29,13 +30,16 @@ STOP_SECONDS = 10.0
 
 
 def changed_operator() -> str:
-    """Why a run with this environment is no acceptance: it changes the operator. Empty if it does not."""
+    """Return the names of environment variables that change the operator, as a sentence; "" if none is set.
+
+    A run with a changed operator is no acceptance.
+    """
     names = sorted(name for name, value in os.environ.items() if name.startswith(_CHANGES) and value)
     return f"the operator was changed by {', '.join(names)}" if names else ""
 
 
 class OperatorProcess:
-    """The operator of this installation; its output goes to operator.log in the run's directory."""
+    """The operator of this installation. Its output is written to operator.log in the run's directory."""
 
     site = "lab"
 
@@ -48,7 +52,10 @@ class OperatorProcess:
 
     @contextlib.asynccontextmanager
     async def lab(self, cluster: Cluster) -> AsyncIterator[Lab]:
-        """Run a lab with simulated nodes. Raises ProfileError, and TargetError as `_replacement`."""
+        """Run a lab with simulated nodes.
+
+        Raises ProfileError, and TargetError if MUSTER_OPERATOR_PYTHONPATH has no operator.
+        """
         _replacement()
         nodes = ((profile_of(cluster, self._log.parent), cluster.nodes),)
         async with Lab.attached(nodes=nodes, progress=self._progress) as lab:
@@ -71,7 +78,7 @@ class OperatorProcess:
                 self._process = self._transport = None
 
     async def kill(self, _holder: str) -> str:
-        """Kill the operator with SIGKILL, as the kernel does when it has no memory left."""
+        """Kill the operator with SIGKILL, as the kernel does when memory is exhausted. Return ""."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()
@@ -85,7 +92,7 @@ class OperatorProcess:
         await self._until_it_leads(self._process, killed)
 
     async def problem(self) -> str:
-        """Tell whether it has ended."""
+        """Return the problem if the operator has ended; else ""."""
         if self._process is None or self._process.returncode is None:
             return ""
         return f"the operator ended with exit code {self._process.returncode}, see {self._log.name}"
@@ -98,8 +105,9 @@ class OperatorProcess:
         return {"nodes are": "simulated (kwok); no container runs", "operator": operator}
 
     async def _until_it_leads(self, process: asyncio.subprocess.Process, killed: str) -> None:
-        """The lease has no event that we watch, so it is read until it is held, the operator ends or time
-        is up.
+        """Poll the lease until another operator than the killed one holds it.
+
+        If the process ends or READY_SECONDS pass, raises TargetError.
         """
         deadline = time.monotonic() + READY_SECONDS
         while time.monotonic() < deadline:
@@ -114,7 +122,7 @@ class OperatorProcess:
 
 
 def _replacement() -> str:
-    """Return the directories with the operator that replaces ours, empty if none is set.
+    """Return the value of MUSTER_OPERATOR_PYTHONPATH, empty if it is not set.
 
     Raises TargetError if the directories are set and have no operator.
     """
@@ -127,7 +135,7 @@ def _replacement() -> str:
 
 
 def _environment(access: Path) -> dict[str, str]:
-    """Return the operator's environment. Raises TargetError as `_replacement`."""
+    """Return the operator's environment. Raises TargetError if MUSTER_OPERATOR_PYTHONPATH has no operator."""
     environment = {**os.environ, "KUBECONFIG": str(access)}
     if replacement := _replacement():
         inherited = environment.get("PYTHONPATH")

@@ -1,7 +1,7 @@
 """The planner alone as the target, on a snapshot. There is no API server, no operator and no node.
 
-`muster` itself parses the command lines of scenarios. They become pods in the form in which the operator reads them.
-Time is simulated, so a run takes seconds.
+`muster` itself parses the command lines of scenarios. Their workloads become pods in the snapshot, as the operator
+reads pods. Time is simulated, so a run takes seconds.
 """
 
 import asyncio
@@ -45,17 +45,20 @@ class SimulatedRecorder(Recorder):
         super().__init__(clock=lambda: self.clock_ms / 1000)
 
     def now_ms(self) -> int:
-        """Simulated milliseconds since the run began."""
+        """Return the simulated milliseconds since the run began."""
         return self.clock_ms
 
     async def changed(self, timeout_ms: int) -> None:
-        """Let the time pass."""
+        """Advance the simulated clock by `timeout_ms`."""
         self.clock_ms += max(1, timeout_ms)
         await asyncio.sleep(0)
 
 
 class PlannerTarget:
-    """A snapshot to which command lines are applied, and then the planner's decisions until one changes nothing."""
+    """A snapshot to which command lines are applied.
+
+    After each, the planner's decisions are applied until one changes nothing.
+    """
 
     kind = PLANNER
     pulls_images = False
@@ -67,13 +70,19 @@ class PlannerTarget:
         self._snapshot = model.Snapshot((), (), ())
         self._recorder: Recorder | None = None
         self._seen: dict[str, PodSeen] = {}
-        """By the planner's id, the pods as they were recorded last."""
+        """The last recorded state of each pod, by the planner's id of the pod."""
         self._submitted: dict[str, int] = {}
-        """By id, the number of the submission that made each workload: a name may come again, a uid may not."""
+        """The number of the submission of each workload, by the workload's id.
+
+        It makes uids unique: a name can be used again.
+        """
         self._count = 0
 
     async def start(self, cluster: Cluster) -> bool:
-        """Begin with empty nodes, unless there are such nodes already."""
+        """Begin with these nodes, without pods.
+
+        If the last start was with the same nodes, keep the snapshot and return False.
+        """
         if self._shape == cluster:
             return False
         self._shape, self._snapshot = cluster, model.Snapshot(_nodes(cluster), (), ())
@@ -82,7 +91,7 @@ class PlannerTarget:
 
     @contextlib.asynccontextmanager
     async def recording(self, recorder: Recorder) -> AsyncIterator[None]:
-        """Let the recorder see the nodes, and from now on every pod."""
+        """Record the nodes, and from now on each change of a pod; at the end record that the nodes have no GPUs."""
         self._recorder, nodes = recorder, self._snapshot.nodes
         for node in nodes:
             recorder.nodes[node.name] = node.gpu_model
@@ -93,7 +102,7 @@ class PlannerTarget:
             recorder.record(NodeSeen(recorder.now_ms(), node.name, gpus=0))
 
     async def set_node_types(self, types: Mapping[str, str]) -> None:
-        """Put each of these nodes into its group."""
+        """Set the group of each of these nodes."""
         nodes = [
             replace(node, node_type=types.get(node.name, node.node_type)) for node in self._snapshot.nodes
         ]
@@ -103,11 +112,11 @@ class PlannerTarget:
             self._watching.record(NodeSeen(now_ms, node.name, node.gpu_count, node_type=node.node_type))
 
     async def pull(self, nodes: Sequence[str], images: Sequence[str]) -> list[Pull]:
-        """No container runs."""
+        """Pull nothing: no container runs. Return an empty result for each node and image."""
         return [Pull(node, image) for image in images for node in nodes]
 
     async def cordon(self, nodes: Mapping[str, bool]) -> None:
-        """Let each of these nodes take no new pods, or take them again, and decide."""
+        """Cordon (True) or uncordon (False) each of these nodes, and let the planner decide."""
         changed = [
             replace(node, schedulable=not nodes.get(node.name, not node.schedulable))
             for node in self._snapshot.nodes
@@ -119,24 +128,27 @@ class PlannerTarget:
         self._settle()
 
     async def drain(self, pods: Sequence[PodSeen]) -> None:
-        """Replace the pods by pending ones, as their controllers would, and decide."""
+        """Replace the pods by pending pods, as their controllers would, and let the planner decide."""
         uids = {pod.uid for pod in pods}
         names = [name for name, pod in self._seen.items() if pod.uid in uids]
         self._snapshot, _ = replace_pods(self._snapshot, names)
         self._settle()
 
     async def let_end_slowly(self, pods: Sequence[PodSeen]) -> None:
-        """Nothing takes time."""
+        """Do nothing: simulated pods end without delay."""
 
     async def kill_operator(self) -> str:
-        """There is none."""
+        """Return why no operator can be killed: there is none in this target."""
         return "there is no operator"
 
     async def operator_leads_again(self) -> None:
-        """There is none."""
+        """Do nothing: this target has no operator."""
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
-        """Apply the line to the snapshot, and decide. It fails as the command would, or if the planner never rests."""
+        """Apply the command line to the snapshot, and let the planner decide.
+
+        Return the result. The command fails as on a cluster, and also if the planner does not become stable.
+        """
         try:
             self._apply(shlex.split(line)[1:])
             self._settle()
@@ -147,10 +159,10 @@ class PlannerTarget:
         return Command(line, 0, started_ms, 0)
 
     async def open_pages(self) -> None:
-        """There is no cluster to show."""
+        """Do nothing: there is no cluster to show."""
 
     async def show_page(self, view: str) -> PageShown:
-        """Nothing is shown. Raises TargetError."""
+        """There are no pages; raises TargetError."""
         raise TargetError(f"there is no cluster to show: {view}")
 
     def describe(self) -> dict[str, str]:
@@ -163,23 +175,26 @@ class PlannerTarget:
         }
 
     def timings(self) -> dict[str, str]:
-        """Nothing is waited for."""
+        """Return nothing: this target waits for nothing."""
         return {}
 
     async def kubernetes(self) -> str:
-        """There is no API server."""
+        """Return `none`: there is no API server."""
         return "none"
 
     async def problem(self) -> str:
-        """Nothing can break."""
+        """Return "": there is no process that can end."""
         return ""
 
     async def stop(self) -> None:
-        """Forget the cluster."""
+        """Forget the nodes, so that the next `start` begins with new nodes."""
         self._shape, self._recorder = None, None
 
     def _apply(self, words: Sequence[str]) -> None:
-        """Apply a command line of a scenario, or of the run itself. Raises UsageError, and exceptions of click."""
+        """Apply the words of a command line of a scenario, or of the run itself.
+
+        Raises UsageError, and exceptions of click.
+        """
         match words:
             case ["submit", *rest]:
                 self._submit(rest)
@@ -206,7 +221,10 @@ class PlannerTarget:
         self._record(self._snapshot, ())
 
     def _settle(self) -> None:
-        """Decide until nothing changes, and record each decision. Evicted pods terminate one decision later."""
+        """Let the planner decide until nothing changes, and record each decision.
+
+        Evicted pods terminate one decision later.
+        """
         self._record(self._snapshot, ())
         run = settle(self._snapshot, planner=self._planner, grace_decisions=1)
         states = [*run.snapshots, run.after]
@@ -223,7 +241,7 @@ class PlannerTarget:
         return self._recorder
 
     def _record(self, after: model.Snapshot, evictions: Iterable[model.Eviction]) -> None:
-        """Record the differences of the pods from the last state: deleted pods, then evicted pods, then the others."""
+        """Record the differences of the pods from the last record: deleted pods, then evicted pods, then the others."""
         pods = self._pods(after, {eviction.pod: eviction for eviction in evictions})
         for name in [name for name in self._seen if name not in pods]:
             self._tell(msgspec.structs.replace(self._seen.pop(name), change="deleted"))
@@ -237,8 +255,9 @@ class PlannerTarget:
         recorder.record(msgspec.structs.replace(pod, t_ms=recorder.now_ms()))
 
     def _pods(self, snapshot: model.Snapshot, evictions: dict[str, model.Eviction]) -> dict[str, PodSeen]:
-        """Return the pods of the snapshot by id, as a watch would show them. `evictions` has the pods that are
-        evicted now.
+        """Return the pods of the snapshot by id, as a watch would show them.
+
+        `evictions` has the evictions of this decision, by the pod's id.
         """
         return {
             pod.id: PodSeen(
@@ -265,7 +284,10 @@ class PlannerTarget:
         }
 
     def _eviction(self, pod: str, decided: model.Eviction | None) -> Eviction | None:
-        """The eviction that was decided now, or before. Its reason is the planner's rule: no API server saw it."""
+        """Return the eviction that this decision or an earlier one made.
+
+        No API server gives a reason, so the reason is the planner's rule.
+        """
         if decided is not None:
             return Eviction(decided.rule, decided.message)
         return self._seen[pod].eviction if pod in self._seen else None
@@ -280,7 +302,7 @@ def _project(name: str, options: Sequence[str]) -> model.Project:
 
 
 def _nodes(cluster: Cluster) -> tuple[model.Node, ...]:
-    """The nodes that the scenario needs, empty. Raises ProfileError."""
+    """Return the nodes that the scenario needs, without pods. Raises ProfileError."""
     profile = load(cluster.profile)
     return tuple(
         model.Node(

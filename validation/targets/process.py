@@ -24,7 +24,7 @@ COMMAND_SECONDS = 120.0
 VERSION_SECONDS = 5.0
 _OUTPUT_LIMIT = 20_000
 _ANSWER_LIMIT = 64_000_000
-"""Maximum length of a judged list: it grows with the cluster. No list is that long."""
+"""Maximum characters of stdout. A judged list grows with the cluster, but is always shorter."""
 
 
 async def run_command(
@@ -32,8 +32,8 @@ async def run_command(
 ) -> Command:
     """Run `line`, a `muster …` command, as a process of its own, and wait for its end.
 
-    The text after `<<<` is its input, one line, as in a shell. No shell is involved. Exit code 124 means that it was
-    killed after `timeout_seconds`.
+    The text after `<<<` is the command's input, one line, as in a shell. No shell is involved. Exit code 124 means that
+    the command was killed after `timeout_seconds`.
     """
     command, _, text = line.partition(" <<< ")
     words, typed = shlex.split(command), " ".join(shlex.split(text))
@@ -72,7 +72,7 @@ async def run_command(
 async def start_with_pdeathsig(
     command: Sequence[str], *, log: Path, environment: Mapping[str, str]
 ) -> asyncio.subprocess.Process:
-    """Start a command; output goes to `log`. The kernel kills it when this process dies."""
+    """Start a command; its output is appended to `log`. The kernel kills the command when this process dies."""
     with log.open("ab") as output:
         return await asyncio.create_subprocess_exec(
             sys.executable,
@@ -104,7 +104,7 @@ async def end(process: asyncio.subprocess.Process, *, grace_seconds: float) -> N
 
 
 async def server_version(transport: Transport | None) -> str:
-    """The version of the API server; `unknown` if it does not say."""
+    """Return the version of the API server; `unknown` if the API server does not return its version."""
     if transport is None:
         return "unknown"
     try:
@@ -116,7 +116,7 @@ async def server_version(transport: Transport | None) -> str:
 
 
 def for_the_record(command: Command) -> Command:
-    """The command with as much of its output as a record of a run needs."""
+    """Return the command with its stdout cut to the length for a record of a run."""
     return msgspec.structs.replace(command, stdout=_cut(command.stdout, _OUTPUT_LIMIT))
 
 

@@ -1,7 +1,7 @@
-"""Has nodes pull images before anything is timed: a pod for each node and image, which ends at once.
+"""Makes nodes pull images before anything is timed, with a pod for each node and image. The pod ends at once.
 
-It is put on its node by name, so that no scheduler has a part in it, and asks for no GPU. An image that lacks the
-command is on the node all the same.
+The pod names its node, so no scheduler is involved, and requests no GPU. Its command is `true`. If the image has no
+such command, the pod fails, but the image is on the node.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from validation.errors import TargetError
 
 NAMESPACE: Final = "muster-validation-images"
 PULL_SECONDS: Final = 1800.0
-"""For how long the pull of an image may take: images for training have several GB."""
+"""Maximum duration of the pull of an image: images for training have several GB."""
 RETRY_SECONDS: Final = 30.0
-"""For how long a pull that failed is waited for: the kubelet tries again after 10 s."""
+"""Maximum time from the first failure of a pull to its success: the kubelet tries again after 10 s."""
 _POLL_SECONDS: Final = 0.5
 _ACCOUNT_SECONDS: Final = 30.0
-"""Maximum time until a new namespace has its service account. No pod is admitted before."""
+"""Maximum time until a new namespace has its service account. Before that time the API server admits no pod."""
 _FAILED: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
     | {"RegistryUnavailable", "SignatureValidationFailed"}
@@ -42,7 +42,10 @@ class Pull(NamedTuple):
 
 
 async def pull_images(transport: Transport, nodes: Sequence[str], images: Sequence[str]) -> list[Pull]:
-    """Let all nodes pull all images, and take the pods away again. Raises TargetError."""
+    """Let all nodes pull all images, and delete the pods.
+
+    Return the pull of each image on each node. Raises TargetError.
+    """
     try:
         with contextlib.suppress(AlreadyExists):
             await transport.create(
@@ -86,7 +89,7 @@ async def _pull(transport: Transport, node: str, image: str) -> Pull:
 
 
 async def _create(transport: Transport, node: str, image: str) -> str:
-    """Create the pod that pulls; its name."""
+    """Create the pod that pulls the image; return the pod's name."""
     container = {
         "name": "pull",
         "image": image,
@@ -141,7 +144,7 @@ def digest_of(pod: Mapping[str, Any]) -> str:
 
 
 def failure_of(pod: Mapping[str, Any]) -> tuple[str, str]:
-    """Why the image is not there, as reason and message of the kubelet; empty while it is pulled."""
+    """Return the kubelet's reason and message if the pull has failed; else two empty texts."""
     waiting = (_container_status(pod).get("state") or {}).get("waiting") or {}
     reason = str(waiting.get("reason") or "")
     return (reason, str(waiting.get("message") or "")) if reason in _FAILED else ("", "")

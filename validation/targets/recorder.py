@@ -1,6 +1,6 @@
 """Watches the cluster and turns its changes into the judge's events.
 
-It reads with `validation.witness` alone, not with the orchestrator's own readers: an observer that shares the
+The recorder reads only with `validation.witness`, not with the orchestrator's own readers. An observer that shares the
 mistakes of the observed program cannot see them.
 """
 
@@ -48,7 +48,7 @@ Json = dict[str, Any]
 
 
 class Recorder:
-    """All events of a run in order, and the state that they lead to."""
+    """All events of a run in order, and the state after them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -57,32 +57,38 @@ class Recorder:
         self._projects: dict[str, str] = {}
         self._seen: dict[str, PodSeen] = {}
         self._pods: dict[str, Json] = {}
-        """By uid, the pods of namespaces that are no project's, or not yet known to be."""
+        """The pods, by uid, in namespaces that do not belong to a project or whose project is not yet known."""
         self._pods_by_container: dict[str, str] = {}
-        """By the runtime's id, the uid of the pod of each container that was ever seen."""
+        """The pod's uid of each container that was ever seen, by the container's id in the runtime."""
         self._nodes: dict[str, Json] = {}
         self._gpu_nodes: dict[str, Json] = {}
         self._slices: dict[str, Json] = {}
         self._published: dict[str, int] = {}
-        """By node, how many GPUs of it are published as devices."""
+        """The number of GPUs that are published as devices of DRA, by node."""
         self._last: dict[tuple[str, str], NodeSeen | GpusSeen] = {}
-        """By kind and name, the last event of a node."""
+        """The last event of each node, by the kind of event and the node's name."""
         self._followed: set[tuple[str, str]] = set()
         """Project and name of the workloads whose output is recorded."""
         self._read_line: Callable[[str, str, str], str] | None = None
-        """Reads the last line that a container printed, by namespace, name of the pod, and its own."""
+        """Takes a namespace, a pod's name and a container's name, and returns the last line that the container printed.
+
+        None outside `watching`.
+        """
         self.read_page: agents.PageReader | None = None
-        """Reads the page of an agent; None if the target has no agents."""
+        """Returns the page of an agent; None outside `watching`, or if the target has no agents."""
         self.read_log: Callable[[str, str, str], str] | None = None
-        """Reads a log, by namespace, name of the pod, and container; None if the target has no logs."""
+        """Takes a namespace, a pod's name and a container's name, and returns the log.
+
+        None outside `watching`, or if the target has no logs.
+        """
         self.send: requests.Sender | None = None
-        """Sends a request to the API server; None where there is none."""
+        """Sends a request to the API server; None outside `watching`, or if the target has no API server."""
         self.agents: dict[str, agents.AgentPod] = {}
-        """By node, the agent that runs there."""
+        """The running agent of each node, by node."""
         self._pages: dict[str, AgentPages] = {}
-        """By node, the pages of its agent."""
+        """The reader of each agent's pages, by node."""
         self._outputs: dict[str, asyncio.Task[None]] = {}
-        """By uid of the pod, the task that reads its output."""
+        """The task that reads the output of a pod, by the pod's uid."""
         self._ca_sha256 = ""
         """The digest of the certificates by which the API server is trusted."""
         self._cluster = ""
@@ -92,19 +98,22 @@ class Recorder:
         self.events: list[Event] = []
         self.state = State()
         self.nodes: dict[str, str] = {}
-        """By name, the product of the GPUs of each node."""
+        """The product name of the GPUs of each node, by the node's name."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the run began."""
+        """Return the milliseconds since the run began."""
         return int((self._clock() - self._started) * 1000)
 
     def wall_clock(self) -> str:
-        """The time of the wall clock at which the run ends."""
+        """Return the present time of the wall clock, UTC, to the second."""
         return wall_clock()
 
     @contextlib.asynccontextmanager
     async def watching(self, kubeconfig: Path | None) -> AsyncIterator[None]:
-        """Record while the body runs. Raises TargetError if the first lists do not come."""
+        """Record while the body runs.
+
+        Raises TargetError if the API server does not list all kinds within SYNC_SECONDS.
+        """
         loop = asyncio.get_running_loop()
         kinds = (SLICES, NODES, NAMESPACES, GPU_NODES, PODS)
         unread = {kind.name for kind in kinds}
@@ -160,7 +169,7 @@ class Recorder:
         self.record(CommandRun(t_ms=self.now_ms(), action=action, project=project, workloads=workloads))
 
     def project(self, name: str, project: LoadedProject) -> None:
-        """Record that a project is about to exist with this quota and these limits."""
+        """Record that a project is about to be created or updated, with this quota and these limits."""
         self.record(
             ProjectSet(
                 t_ms=self.now_ms(),
@@ -177,17 +186,20 @@ class Recorder:
         self.record(ProjectDeleted(t_ms=self.now_ms(), project=name))
 
     def follow_output(self, project: str, workload: str) -> None:
-        """Record from now on the last output line of the workload's containers when they have ended."""
+        """From now on, when a pod of the workload has ended, record the last output line of its main container."""
         self._followed.add((project, workload))
 
     async def request(self, check: str, method: str, path: str, body: str = "") -> RequestAnswered:
-        """Record the answer of the API server to the request, or the problem without one."""
+        """Send the request to the API server; record and return the answer, or the problem if there is no answer."""
         event = await self.answer_of(check, method, path, body)
         self.record(event)
         return event
 
     async def answer_of(self, check: str, method: str, path: str, body: str = "") -> RequestAnswered:
-        """Return the answer of the API server to the request, or the problem without one. Record nothing."""
+        """Send the request to the API server; return the answer, or the problem if there is no answer.
+
+        Record nothing.
+        """
         status, answer, problem = 0, "", "the cluster is not watched"
         if self.send is not None:
             try:
@@ -198,7 +210,10 @@ class Recorder:
         return RequestAnswered(self.now_ms(), check, method, path, status, answer, body, problem)
 
     async def log_of(self, pod: PodSeen) -> tuple[str, str]:
-        """Return the log of the container of the pod's workload, from its kubelet, and the problem if it is unknown."""
+        """Return the log of the pod's container with the workload's name, and "".
+
+        If the log cannot be read, return "" and the problem.
+        """
         if self.read_log is None:
             return "", "the cluster is not watched"
         try:
@@ -207,7 +222,7 @@ class Recorder:
             return "", str(error)
 
     async def sample_gpus(self) -> None:
-        """Record the GPUs on the page of each node's agent, or the problem of the agent."""
+        """Read the page of the agent of each node with GPUs. Record the GPUs on the page, or the problem."""
         nodes = [node for node, gpus in sorted(self.state.nodes.items()) if gpus]
         await asyncio.gather(*(self._sample(node, self.agents.get(node)) for node in nodes))
 
@@ -227,26 +242,26 @@ class Recorder:
             self.record(event)
 
     def take_namespace(self, name: str, project: str) -> None:
-        """Take the namespace as that of the project."""
+        """Record the pods of the namespace as pods of the project from now on."""
         self._projects[name] = project
         self._changed.set()
 
     def remove_namespace(self, name: str) -> None:
-        """Store that the namespace was deleted."""
+        """Forget to which project the namespace belongs."""
         self._projects.pop(name, None)
         self._changed.set()
 
     def has_namespace(self, project: str) -> bool:
-        """Whether the project's namespace has been seen."""
+        """Return whether the project has a known namespace."""
         return project in self._projects.values()
 
     def pods_of(self, projects: set[str]) -> list[PodSeen]:
-        """The pods of these projects that still exist."""
+        """Return the existing pods of these projects."""
         return [pod for pod in self.state.pods.values() if pod.project in projects]
 
     @property
     def logs(self) -> bool:
-        """Whether there is a log."""
+        """Whether events are written to a log."""
         return self._log is not None
 
     def log_to(self, log: RunLog) -> None:
@@ -259,13 +274,16 @@ class Recorder:
             self._log.append(entry)
 
     def close_log(self) -> None:
-        """Write nothing more."""
+        """Close the log, if there is one. Later events are not written."""
         if self._log is not None:
             self._log.close()
         self._log = None
 
     def record(self, event: Event, resource_version: str = "", server_time: str = "") -> None:
-        """Add the event as the next one, with the version and the time of the object from the API server."""
+        """Append the event to the log and to `events`, and apply it to the state.
+
+        The log also has the version and the time of the object.
+        """
         self.append(Observed(event, resource_version, server_time))
         self.events.append(event)
         self.state.apply(event)
@@ -319,7 +337,7 @@ class Recorder:
         self._record_if_new(event, gpu_node)
 
     def _record_if_new(self, event: NodeSeen | GpusSeen, entry: Json) -> None:
-        """Record the event unless it says the same as the last one of the node, times apart."""
+        """Record the event unless it differs from the node's last event of this kind only in times."""
         key = (type(event).__name__, event.node)
         last = self._last.get(key)
         if last is None or _without_times(last) != _without_times(event):
@@ -353,7 +371,10 @@ class Recorder:
             del self.agents[agent.node]
 
     def _note_containers(self, pod: Json) -> None:
-        """Know whose containers these are; the driver of the node may have named their processes before."""
+        """Store the ids of the pod's containers.
+
+        If an id is new, record the GPUs of the node again: their processes may belong to the new container.
+        """
         ids = set(objects.container_ids(pod)) - self._pods_by_container.keys()
         self._pods_by_container.update(dict.fromkeys(ids, pod["metadata"]["uid"]))
         gpu_node = self._gpu_nodes.get(pod["spec"].get("nodeName") or "")
@@ -380,7 +401,7 @@ class Recorder:
             self._outputs[uid] = asyncio.get_running_loop().create_task(self._read_output(event, pod))
 
     async def _read_output(self, seen: PodSeen, pod: Json) -> None:
-        """Record how the container ended that does the pod's work, and its last line."""
+        """Record how the main container of the pod ended, and its last output line."""
         line, problem = "", ""
         container = outputs.main_container(pod)
         if self._read_line is None:
@@ -412,7 +433,7 @@ class Recorder:
 
 
 def wall_clock() -> str:
-    """The time of the wall clock, UTC, to the second."""
+    """Return the present time of the wall clock, UTC, to the second."""
     return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 

@@ -1,4 +1,4 @@
-"""Reads from a site file where the site has the images that scenarios name."""
+"""Reads from a site file under which names the site has the images of scenarios."""
 
 from deployment.bundle.registry import parse_reference
 from deployment.errors import BundleError
@@ -8,8 +8,8 @@ from validation.scenario.images import ImageMap, whole_name
 
 
 def read_images(site: Site) -> ImageMap:
-    """Return the image map of the site: `validation.images`, else the names under which `muster bundle push` stores
-    images.
+    """Return the site's names of images: for each image `validation.images`, else the name under which `muster bundle
+    push` stores it.
 
     Raises HostError for an image of the bundle with an invalid name.
     """

@@ -1,4 +1,4 @@
-"""The lab's profile of a node, with as many GPUs as a scenario needs."""
+"""A profile of a node for the lab, with the number of GPUs that a scenario needs."""
 
 from pathlib import Path
 from typing import Final
@@ -13,7 +13,9 @@ _COUNT_LABEL: Final = "nvidia.com/gpu.count"
 
 
 def profile_of(cluster: Cluster, directory: Path) -> str:
-    """The profile of the cluster's nodes, for the lab: its name, or a file with as many GPUs.
+    """Return the name of the cluster's profile if it has the right number of GPUs.
+
+    Else write a profile with that number, and return its path.
 
     Raises ProfileError.
     """

@@ -1,4 +1,4 @@
-"""A connection to a host over SSH, on which commands are bounded in time and output."""
+"""A connection to a host over SSH. The time and the output of commands are limited."""
 
 import contextlib
 import math
@@ -17,22 +17,23 @@ from validation.errors import HostError, UnreachableHostError
 
 CONNECT_SECONDS: Final = 15.0
 GRACE_SECONDS: Final = 15.0
-"""Time beyond that of the tool in which its answer may come."""
+"""Maximum time for the answer after the timeout of the tool."""
 SAMPLE_SECONDS: Final = 60.0
-"""Time after the end of a load in which the first reading beside it may end."""
+"""Maximum time from the end of a load to the end of the first reading beside it."""
 MAX_OUTPUT_BYTES: Final = 8 << 20
 _BLOCK_BYTES: Final = 1 << 16
 _PATH: Final = "/usr/local/bin:/usr/local/sbin:/usr/sbin:/sbin"
-"""Where tools are that the PATH of a command over SSH lacks."""
+"""Directories of tools. The PATH of a command over SSH often lacks them."""
 BOOT: Final = "muster boot id: "
 _SYSTEM_KNOWN_HOSTS: Final = Path("/etc/ssh/ssh_known_hosts")
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a host is reached.
+    """The address and the login of a host.
 
-    Empty: `user` the present one, `key_file` those of the agent and of ~/.ssh, `jump` directly.
+    If `user` is empty, the present user logs in. If `key_file` is empty, the keys of the SSH agent and of ~/.ssh are
+    used. If `jump` is empty, the connection is direct.
     """
 
     address: str
@@ -63,7 +64,7 @@ class Connection:
         self._closed = threading.Event()
 
     def run(self, line: str, seconds: int) -> Ended:
-        """How the line ended. Raises HostError."""
+        """Run the command line, and return how it ended. Raises HostError."""
         with self._lock:
             client = self._opened()
             started = time.monotonic()
@@ -71,7 +72,7 @@ class Connection:
             return Ended(code, output, errors, int((time.monotonic() - started) * 1000))
 
     def run_beside(self, line: str, seconds: int, ended: threading.Event) -> Ended:
-        """Run a line beside another one until that has ended. Return how it ended. Raises HostError."""
+        """Run a command line beside another command until `ended` is set, and return how it ended. Raises HostError."""
         client = self._client
         if client is None:
             with self._lock:
@@ -81,13 +82,16 @@ class Connection:
         return Ended(code, output, errors, int((time.monotonic() - started) * 1000))
 
     def close(self) -> None:
-        """Close it; a command that runs is ended on the host, as its input ends."""
+        """Close the connection. A running command loses its input and is ended on the host."""
         self._closed.set()
         if self._client is not None:
             self._client.close()
 
     def _opened(self) -> paramiko.SSHClient:
-        """The client. A host that was not reached is not tried again: every tool would wait for it anew."""
+        """Return the connected client.
+
+        If the host was not reached before, raises UnreachableHostError at once: else every tool would wait again.
+        """
         if self._closed.is_set():
             raise HostError("the run was ended")
         if self._unreachable:
@@ -99,14 +103,14 @@ class Connection:
             except UnreachableHostError as error:
                 self._unreachable = str(error)
                 raise
-            if self._closed.is_set():  # meanwhile
+            if self._closed.is_set():  # by another thread, during _connect
                 self._client.close()
                 raise HostError("the run was ended")
         return self._client
 
 
 def _connect(access: Access) -> paramiko.SSHClient:
-    """A client that is logged in. Raises UnreachableHostError, with the remedy."""
+    """Return a client that is logged in. Raises UnreachableHostError, with the remedy."""
     where = f"{access.address} port {access.port}"
     client = paramiko.SSHClient()
     client.set_missing_host_key_policy(paramiko.RejectPolicy())
@@ -165,13 +169,13 @@ def _cause(where: str, access: Access, error: Exception) -> str:
 
 
 def _known_hosts(access: Access) -> list[Path]:
-    """The files of host keys, those that there are."""
+    """Return the existing files of host keys."""
     own = Path(access.known_hosts) if access.known_hosts else Path.home() / ".ssh" / "known_hosts"
     return [path for path in (own, _SYSTEM_KNOWN_HOSTS) if path.exists()]
 
 
 def _jump(access: Access) -> paramiko.ProxyCommand | None:
-    """The way over the jump host, if there is one."""
+    """Return the command that connects over the jump host; None without a jump host."""
     if not access.jump:
         return None
     marks = {"%%": "%", "%h": access.address, "%p": str(access.port)}
@@ -180,7 +184,7 @@ def _jump(access: Access) -> paramiko.ProxyCommand | None:
 
 
 def _replaced(word: str, marks: Mapping[str, str]) -> str:
-    """The word with the marks of OpenSSH replaced, from the left."""
+    """Return the word with each mark of OpenSSH (such as %h) replaced, from left to right."""
     parts, index = [], 0
     while index < len(word):
         mark = word[index : index + 2]
@@ -192,9 +196,9 @@ def _replaced(word: str, marks: Mapping[str, str]) -> str:
 def _execute(
     client: paramiko.SSHClient, line: str, seconds: int, ended: threading.Event | None = None
 ) -> tuple[int, str, str]:
-    """Run the line for at most `seconds`, or until another one has `ended`, which is no failure.
+    """Run the command line for at most `seconds`. If `ended` is set before, stop the command; this is no failure.
 
-    Raises HostError if it does not end, prints too much, or is cut off.
+    Raises HostError if the command does not end, prints too much, or loses the connection.
     """
     try:
         transport = client.get_transport()
@@ -209,9 +213,10 @@ def _execute(
 
 
 def bounded(line: str, seconds: int) -> str:
-    """Return the command for any login shell: it ends after `seconds`, and with the connection.
+    """Return a command for any login shell. It runs `line`, and ends after `seconds` or with the connection.
 
-    The input of the channel ends with the connection; `cat` waits for that, and its shell then ends the tool.
+    The input of the channel ends with the connection. `cat` waits for the end of the input, and its shell then kills
+    the tool.
     """
     script = (
         f'PATH="$PATH:{_PATH}" LC_ALL=C; export PATH LC_ALL; '
@@ -225,7 +230,7 @@ def bounded(line: str, seconds: int) -> str:
 
 _END_OF_SAMPLE: Final = b"</nvidia_smi_log>"
 _TIMED_OUT: Final = (124, 137)
-"""Exit codes of `timeout`: for its TERM, and its KILL."""
+"""Exit codes of `timeout` after it has sent TERM, and after KILL."""
 
 
 def _collect(
@@ -242,15 +247,15 @@ def _collect(
                 received.extend(receive(_BLOCK_BYTES))
         if ended is not None and ended.is_set() and not is_stopped:
             last = min(last, clock() + SAMPLE_SECONDS)
-            # one reading at least, be the load never so short
+            # at least one reading, even beside a short load
             if _END_OF_SAMPLE in output or clock() > last:
-                channel.shutdown_write()  # which ends the tool there
+                channel.shutdown_write()  # ends the tool on the host
                 is_stopped = True
         if len(output) + len(errors) > MAX_OUTPUT_BYTES:
             raise HostError(f"it printed more than {MAX_OUTPUT_BYTES >> 20} MiB")
         if clock() > deadline:
             raise HostError(f"no answer within {seconds} s")
-    code = channel.exit_status  # a channel that was cut says that it has one, too
+    code = channel.exit_status  # negative if the channel was cut
     if is_stopped:
         return 0, output.decode(errors="replace"), errors.decode(errors="replace")
     if code < 0:

@@ -1,4 +1,4 @@
-"""The work of an administrator through the API server: on nodes, and on the operator in the cluster."""
+"""The work of an administrator through the API server, on nodes and on the operator in the cluster."""
 
 import asyncio
 import contextlib
@@ -18,13 +18,13 @@ EVICT_SECONDS: Final = 60.0
 TAKEOVER_SECONDS: Final = 60.0
 """Maximum wait for another leader. A standby operator takes over 12 s after the last renewal.
 
-An operator that is started anew has to read the cluster first.
+A newly started operator must read the cluster first.
 """
 _POLL_SECONDS: Final = 0.25
 
 
 async def cordon_nodes(transport: Transport | None, nodes: Mapping[str, bool]) -> None:
-    """Let each of these nodes take no new pods, or take them again. Raises TargetError."""
+    """Cordon (True) or uncordon (False) each of these nodes. Raises TargetError."""
     transport = _connected(transport)
     try:
         for name, is_closed in nodes.items():
@@ -35,7 +35,7 @@ async def cordon_nodes(transport: Transport | None, nodes: Mapping[str, bool]) -
 
 
 async def evict_pods(transport: Transport | None, pods: Sequence[PodSeen]) -> None:
-    """Evict the pods, as soon as their disruption budgets allow it. Raises TargetError."""
+    """Evict each pod as soon as the disruption budgets allow it. Raises TargetError after EVICT_SECONDS."""
     transport = _connected(transport)
     deadline = time.monotonic() + EVICT_SECONDS
     for pod in pods:
@@ -49,7 +49,7 @@ async def evict_pods(transport: Transport | None, pods: Sequence[PodSeen]) -> No
 
 
 async def _is_evicted(transport: Transport, pod: PodSeen) -> bool:
-    """Evict the pod; whether that was allowed."""
+    """Evict the pod. Return False if a disruption budget forbids it, else True."""
     body = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -58,7 +58,7 @@ async def _is_evicted(transport: Transport, pod: PodSeen) -> bool:
     }
     try:
         await transport.create(f"{PODS.path(pod.namespace, pod.pod)}/eviction", body)
-    except (NotFound, Conflict):  # it was deleted, or another pod has its name
+    except (NotFound, Conflict):  # the pod was deleted, or another pod has its name
         return True
     except EvictionBlocked:
         return False
@@ -79,7 +79,9 @@ async def leader(transport: Transport | None) -> str:
 
 
 async def kill_leading_pod(transport: Transport | None, holder: str) -> str:
-    """Delete the pod of the operator that holds the lease, without a grace period; why that cannot be, empty if done.
+    """Delete the pod of the operator that holds the lease, without a grace period.
+
+    If the holder is no pod, return this problem; else "".
 
     Raises TargetError.
     """

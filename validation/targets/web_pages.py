@@ -1,4 +1,4 @@
-"""`muster web` as a process beside the target, and a viewer that signs in with a token of its own account."""
+"""`muster web` as a process beside the target, and a viewer that signs in with the token of a new service account."""
 
 import asyncio
 import contextlib
@@ -35,14 +35,14 @@ OK: Final = 200
 
 
 class PageShown(NamedTuple):
-    """The content of a page as JSON, or the problem without one."""
+    """The content of a page as JSON, or the problem if it cannot be read."""
 
     output: str = ""
     problem: str = ""
 
 
 class WebPages:
-    """The pages that run at a port, and the browser of a viewer."""
+    """The pages that `muster web` serves at a port, and the browser of a viewer."""
 
     def __init__(self, port: int, token: str) -> None:
         self._browser = pages.Browser(port)
@@ -54,7 +54,7 @@ class WebPages:
         return await asyncio.to_thread(self._show, view)
 
     async def until_recorded(self) -> None:
-        """Wait until the history has its first record. Raises TargetError if it does not begin."""
+        """Wait until the history has its first record. Raises TargetError if it has none after START_SECONDS."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             if await asyncio.to_thread(self._is_recorded):
@@ -94,7 +94,7 @@ class WebPages:
         return PageShown(json.dumps(pages.overview_rows(text)))
 
     def _sign_in(self) -> None:
-        """Sign in after the API server grants the new rights. Raises TargetError."""
+        """Sign in with the viewer's token. Raises TargetError."""
         try:
             self._browser.sign_in(self._token)
         except ReadFailed as error:
@@ -104,9 +104,9 @@ class WebPages:
 
 @contextlib.asynccontextmanager
 async def serving_pages(transport: Transport, kubeconfig: Path) -> AsyncIterator[WebPages]:
-    """Serve the pages of the cluster, with a history. Raises TargetError.
+    """Serve the pages of the cluster, with a history, while the body runs. Raises TargetError.
 
-    The account of the viewer and its rights are deleted at the end.
+    At the end the service account of the viewer and its rights are deleted.
     """
     with tempfile.TemporaryDirectory(prefix="muster-validate-") as private:
         directory = Path(private)
@@ -128,7 +128,7 @@ async def serving_pages(transport: Transport, kubeconfig: Path) -> AsyncIterator
 
 
 def _history(directory: Path) -> list[str]:
-    """Return the options that record the history each second."""
+    """Return the options of `muster web` that record the history each second."""
     return [
         *("--history", str(directory / "history.db"), "--history-token", str(directory / "token")),
         *("--history-seconds", "1"),
@@ -136,7 +136,10 @@ def _history(directory: Path) -> list[str]:
 
 
 async def _until_it_serves(process: asyncio.subprocess.Process, log: Path) -> int:
-    """The port at which it serves. Raises TargetError if it ends, or does not begin in time."""
+    """Wait until `muster web` serves, and return its port.
+
+    Raises TargetError if the process ends or does not serve in time.
+    """
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         match = _SERVING.search(log.read_text(errors="replace"))
@@ -154,7 +157,7 @@ async def _until_it_serves(process: asyncio.subprocess.Process, log: Path) -> in
 
 @contextlib.asynccontextmanager
 async def _viewer(transport: Transport) -> AsyncIterator[str]:
-    """Make an account that may see everything, and nothing else, and yield a token of it. Raises TargetError."""
+    """Create a service account that may read everything and change nothing, and yield its token. Raises TargetError."""
     name = f"muster-validate-{secrets.token_hex(4)}"
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
     binding: dict[str, Any] = {

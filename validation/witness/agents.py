@@ -1,4 +1,4 @@
-"""Reads the pages of the nodes' agents through the API server, which finds the port of a pod itself."""
+"""Reads the pages of the nodes' agents through the API server's proxy, which finds the port of a pod itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 4 << 20
 _SECONDS: Final = 4
-"""Timeout of a request. It is less than the time after which the values of a GPU count as unknown."""
+"""Timeout of a request. It is shorter than the time after which the values of a GPU count as unknown."""
 
 
 class AgentPod(NamedTuple):
@@ -31,7 +31,7 @@ PageReader = Callable[[AgentPod], str]
 
 
 def agent_of(pod: dict[str, Any]) -> AgentPod | None:
-    """The agent to which the pod belongs, as soon as it has a node; None if it belongs to no agent."""
+    """Return the agent's pod, node and namespace. None if the pod is no agent, or has no node yet."""
     metadata, node = pod["metadata"], pod["spec"].get("nodeName") or ""
     is_agent = (metadata.get("labels") or {}).get("app.kubernetes.io/name") == names.AGENT_ACCOUNT
     if not is_agent or not node or metadata["namespace"] != names.AGENT_NAMESPACE:
@@ -40,12 +40,12 @@ def agent_of(pod: dict[str, Any]) -> AgentPod | None:
 
 
 def runs(pod: dict[str, Any]) -> bool:
-    """Return whether its containers run, and it is not being deleted."""
+    """Return whether the pod runs, and is not being deleted."""
     return pod.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
 
 
 def read_page(client: kubernetes.client.ApiClient, agent: AgentPod) -> str:
-    """The page of metrics of the agent. Raises ReadFailed."""
+    """Return the agent's page of metrics. Raises ReadFailed."""
     parameters = client.param_serialize(
         method="GET",
         resource_path=f"/api/v1/namespaces/{agent.namespace}/pods/{agent.pod}/proxy/metrics",

@@ -1,4 +1,4 @@
-"""Why a pod does not run, as Kubernetes says it: in its conditions, its status, and that of its containers."""
+"""The reason why a pod does not run, from its conditions, its status, and the status of its containers."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -7,9 +7,9 @@ from validation.judge.events import Cause
 
 Json = Mapping[str, Any]
 MAX_CHARACTERS: Final = 500
-"""Maximum length of a message; the rest is cut. A message can contain a registry's whole answer."""
+"""Maximum length of a message; a longer message is cut. A message can contain the whole answer of a registry."""
 _PREPARING: Final = frozenset({"ContainerCreating", "PodInitializing"})
-"""Reasons of containers that wait for another one, or for something that has no status of its own."""
+"""Reasons of containers that wait for another container, or for something without a status of its own."""
 
 
 def cause_of(pod: Json) -> Cause | None:
@@ -45,7 +45,7 @@ def _of_containers(status: Json) -> Iterator[Cause]:
 
 
 def _end(last_state: Json) -> str:
-    """How the container ended before it was to be started again; empty if it has not run before."""
+    """Return how the container's last run ended; empty if it has not run before."""
     ended = last_state.get("terminated")
     if not ended:
         return ""

@@ -1,6 +1,7 @@
-"""The names on a pod of muster, as the documents have them. They are repeated here on purpose.
+"""The names of muster's labels and annotations, as the documents have them. They are repeated here on purpose.
 
-If the program renames one of them by mistake, all readers of the name break. A test compares both lists.
+If the program renames one of them by mistake, all readers of the name break. A test compares these names with those of
+the program.
 """
 
 from typing import Final
@@ -11,7 +12,7 @@ TYPE_LABEL: Final = "muster.dev/type"
 INTERACTIVE: Final = "interactive"
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 NODE_TYPE_LABEL: Final = "run.ai/type"
-"""On a node: the group that it is in, by which projects are limited."""
+"""On a node: its group. Projects can be limited to groups of nodes."""
 GPU_PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
 GPU_DEVICES_ANNOTATION: Final = "muster.dev/gpu-devices"
 GPU_FRACTION_ANNOTATION: Final = "muster.dev/gpu-fraction"
@@ -20,9 +21,9 @@ PREEMPTIBLE_ANNOTATION: Final = "muster.dev/preemptible"
 SUBMITTED_AT_ANNOTATION: Final = "muster.dev/submitted-at"
 EVICTION_REASON_ANNOTATION: Final = "muster.dev/eviction-reason"
 DEFAULT_CONTAINER_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
-"""Which container of a pod is meant where none is named; https://kubernetes.io/docs/reference/labels-annotations-taints."""
+"""The default container of a pod for kubectl; https://kubernetes.io/docs/reference/labels-annotations-taints."""
 KUBE_SYSTEM: Final = "kube-system"
-"""The namespace whose uid tells one cluster from another."""
+"""The namespace whose uid identifies the cluster."""
 AGENT_NAMESPACE: Final = "muster-system-agent"
 AGENT_ACCOUNT: Final = "muster-agent"
 """The label `app.kubernetes.io/name` of the agents' pods."""

@@ -12,7 +12,7 @@ from validation.witness import names
 from validation.witness.causes import cause_of
 
 MAX_GPUS: Final = 1_000_000
-"""A GPU fraction that is written as a larger number is invalid."""
+"""Maximum value of the annotation of a GPU fraction; a larger value is invalid."""
 
 Json = Mapping[str, Any]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -28,11 +28,11 @@ _STATUS: Final = (
     "initContainerStatuses",
     "containerStatuses",
 )
-"""The fields of the status of pods and nodes that are read."""
+"""The fields that are read of the status of pods and nodes."""
 
 
 def pod_seen(pod: Json, *, change: str, project: str, t_ms: int) -> PodSeen:
-    """The pod as it is now."""
+    """Return the present state of the pod as an event."""
     metadata, spec, status = pod["metadata"], pod.get("spec", {}), pod.get("status", {})
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     preemptible = annotations.get(names.PREEMPTIBLE_ANNOTATION)
@@ -64,7 +64,10 @@ def pod_seen(pod: Json, *, change: str, project: str, t_ms: int) -> PodSeen:
 
 
 def node_seen(node: Json, *, change: str, t_ms: int, published: int = 0) -> NodeSeen:
-    """Return the node as it is now. Its GPUs include those published as devices; a deleted node has none."""
+    """Return the present state of the node as an event.
+
+    Its GPUs include `published`, the GPUs of DRA; a deleted node has none.
+    """
     status = node.get("status", {})
     plugged = int((status.get("allocatable") or {}).get(names.GPU_RESOURCE, 0))
     gpus = 0 if change == "deleted" else plugged + published
@@ -86,7 +89,9 @@ def node_seen(node: Json, *, change: str, t_ms: int, published: int = 0) -> Node
 
 
 def published_gpus(slices: Iterable[Json]) -> dict[str, int]:
-    """How many GPUs NVIDIA's driver gives on each node: whole ones of the newest generation, without a taint."""
+    """Return the number of GPUs that NVIDIA's DRA driver publishes on each node: whole GPUs in the newest generation of
+    each pool, without a taint.
+    """
     pools: dict[tuple[str, str], dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for entry in slices:
         spec = entry["spec"]
@@ -102,7 +107,7 @@ def published_gpus(slices: Iterable[Json]) -> dict[str, int]:
 
 
 def container_ids(pod: Json) -> tuple[str, ...]:
-    """The runtime's ids of the pod's containers, as far as they have begun."""
+    """Return the ids in the runtime of the pod's started containers."""
     statuses = pod.get("status", {}).get("containerStatuses") or ()
     written = (status.get("containerID") or "" for status in statuses)
     return tuple(text.rpartition("/")[2] for text in written if text)
@@ -111,9 +116,9 @@ def container_ids(pod: Json) -> tuple[str, ...]:
 def gpus_seen(
     gpu_node: Json, *, change: str, t_ms: int, pods_by_container: Mapping[str, str] = _NOTHING
 ) -> GpusSeen:
-    """Return the GPUs of the node as its kubelet and driver report them, from the object that its agent wrote.
+    """Return the GPUs of the node with their holders and users, from the object that the node's agent wrote.
 
-    If the node's cgroups name only containers, `pods_by_container` has the uids of their pods.
+    If a process on a GPU has only a container's id, `pods_by_container` gives the uid of its pod.
     """
     spec = {} if change == "deleted" else gpu_node.get("spec", {})
     return GpusSeen(
@@ -140,7 +145,7 @@ def gpus_seen(
 
 
 def slim(entry: Json) -> dict[str, Any]:
-    """Return the object without the fields that are not read here: a cluster has many objects, and they are large."""
+    """Return the object with only the fields that events need: a cluster has many objects, and they are large."""
     metadata = {name: value for name, value in entry["metadata"].items() if name != "managedFields"}
     metadata["managedFields"] = [{"time": server_time(entry)}]
     spec = dict(entry.get("spec") or {})
@@ -158,14 +163,14 @@ def slim(entry: Json) -> dict[str, Any]:
 
 
 def server_time(entry: Json) -> str:
-    """The API server's own time of the last write to the object, to the second; RFC 3339."""
+    """Return the API server's time of the last write to the object, to the second; RFC 3339."""
     metadata = entry["metadata"]
     times = [manager.get("time") or "" for manager in metadata.get("managedFields") or ()]
     return max([*times, metadata.get("deletionTimestamp") or "", metadata.get("creationTimestamp") or ""])
 
 
 def _is_gpu(device: Json) -> bool:
-    """Whether it is a whole GPU that new claims may have; v1beta1 has the particulars below `basic`."""
+    """Return whether the device is a whole GPU that new claims may use. In v1beta1 its attributes are below `basic`."""
     device = device.get("basic") or device
     taints = device.get("taints") or ()
     kind = (device.get("attributes") or {}).get("type") or {}
@@ -180,7 +185,7 @@ def _controller(metadata: Json) -> str:
 
 
 def _eviction(status: Json, annotations: Json) -> Eviction | None:
-    """Return the message of the scheduler, if the API server itself says that the pod was evicted."""
+    """If the pod's conditions say that the API server evicted it, return the eviction with muster's message."""
     targeted = any(
         condition["type"] == "DisruptionTarget"
         and condition["status"] == "True"

@@ -1,4 +1,4 @@
-"""Reads the last output line of a container, from the kubelet that ran it."""
+"""Reads the log of a container or its last line, and how the container ended."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _SECONDS: Final = 10
 
 
 def read_last_line(client: kubernetes.client.ApiClient, namespace: str, pod: str, container: str) -> str:
-    """The last line of the log of a pod's container. Raises ReadFailed."""
+    """Return the last line of the log of a pod's container. Raises ReadFailed."""
     query = [("container", container), ("tailLines", "1")]
     return _read(client, namespace, pod, query).rstrip("\n")
 
 
 def read_log(client: kubernetes.client.ApiClient, namespace: str, pod: str, container: str) -> str:
-    """The beginning of the log of a pod's container. Raises ReadFailed."""
+    """Return the first MAX_BYTES of the log of a pod's container. Raises ReadFailed."""
     return _read(client, namespace, pod, [("container", container)])
 
 
@@ -46,10 +46,10 @@ def _read(client: kubernetes.client.ApiClient, namespace: str, pod: str, query: 
 
 
 def main_container(pod: dict[str, Any]) -> str:
-    """Return the name of the container with the pod's job. Other containers may have been added before or after it.
+    """Return the name of the main container. Other containers may have been added before or after it.
 
-    It is the container that the annotation of kubectl names, else the one that muster calls as the workload, else the
-    first.
+    The main container is named in kubectl's annotation. Without it, it is the container with the workload's name, else
+    the first container.
     """
     metadata = pod["metadata"]
     annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
@@ -61,7 +61,7 @@ def main_container(pod: dict[str, Any]) -> str:
 
 
 def ended(pod: dict[str, Any], container: str) -> dict[str, Any]:
-    """How the container of the pod ended, as its kubelet says; empty where it says nothing."""
+    """Return the `terminated` state of the pod's container with its `imageID`; empty if the container has no status."""
     statuses = pod.get("status", {}).get("containerStatuses") or ()
     status = next((status for status in statuses if status["name"] == container), None)
     if status is None:
@@ -71,7 +71,7 @@ def ended(pod: dict[str, Any], container: str) -> dict[str, Any]:
 
 
 def ran_ms(terminated: dict[str, Any]) -> int:
-    """How long the container ran, to the second; 0 where the kubelet does not say."""
+    """Return how long the container ran, in ms, to the second; 0 if a time is unknown."""
     times = [terminated.get(name) or "" for name in ("startedAt", "finishedAt")]
     if not all(times):
         return 0

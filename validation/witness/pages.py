@@ -1,4 +1,4 @@
-"""Reads a page of the orchestrator as a person does in a browser, and returns its content as an array of objects.
+"""Reads a page of `muster web` as a browser does, and returns its content as an array of objects.
 
 No code of the program that made the page is used: the reader signs in with the form, and parses the HTML.
 """
@@ -22,7 +22,7 @@ Rows = list[dict[str, Any]]
 
 
 class Browser:
-    """Opens pages at a port of loopback, and keeps their cookies."""
+    """Opens pages at a port of 127.0.0.1, and keeps the cookies."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -39,7 +39,7 @@ class Browser:
             raise ReadFailed(f"signing in is answered with {status}: {_words(text)}")
 
     def open(self, path: str) -> tuple[int, str]:
-        """The status and the text of a page. Raises ReadFailed."""
+        """Return the HTTP status and the text of a page. Raises ReadFailed."""
         return self._request("GET", path)
 
     def _request(self, method: str, path: str, fields: dict[str, str] | None = None) -> tuple[int, str]:
@@ -76,7 +76,9 @@ def overview_rows(text: str) -> Rows:
 
 
 def analytics_rows(points: str, summary: str) -> Rows:
-    """Return the content of the analytics files: the GPUs of each project at each point of time, and now."""
+    """Return the content of the analytics files: the GPUs of each project at each point of time, and the present GPUs
+    and quota.
+    """
     rows: Rows = []
     for row in csv.DictReader(io.StringIO(points)):
         at = _seconds(row.get("TIME") or "")
@@ -95,13 +97,13 @@ def analytics_rows(points: str, summary: str) -> Rows:
 
 
 class _Overview(HTMLParser):
-    """Reads the parts by the elements that stand for them; `rows` has them in the order of the page."""
+    """Reads the parts of the overview from its elements; `rows` has the parts in the order of the page."""
 
     def __init__(self) -> None:
         super().__init__()
         self.rows: Rows = []
         self._texts: list[list[str]] = []
-        """Of each element that is open and read, the text so far."""
+        """The text so far of each open element that is read."""
         self._kinds: list[str] = []
         self._state: dict[str, Any] = {}
         self._title = ""
@@ -110,7 +112,7 @@ class _Overview(HTMLParser):
         self._cells: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Begin to read an element of which something counts."""
+        """Begin to read an element, if its text or its attributes are part of the content."""
         attributes = dict(attrs)
         if tag == "p" and attributes.get("id") == "state":
             self._state = {"of": "state", "current": attributes.get("data-live") or ""}
@@ -125,12 +127,12 @@ class _Overview(HTMLParser):
             self._texts.append([])
 
     def handle_data(self, data: str) -> None:
-        """Add a part of a text."""
+        """Add a part of the text of the innermost element that is read."""
         if self._texts:
             self._texts[-1].append(data)
 
     def handle_endtag(self, tag: str) -> None:
-        """Store the text of the element."""
+        """If the element is read, store its text."""
         if self._kinds and self._kinds[-1].partition(" ")[0] == tag:
             kind = self._kinds.pop()
             self._take(kind, " ".join("".join(self._texts.pop()).split()))
@@ -163,7 +165,7 @@ class _Overview(HTMLParser):
 
 
 def _kind(tag: str, attributes: dict[str, str | None], *, in_table: bool) -> str:
-    """Return the kind of an element that is read; empty for others."""
+    """Return the kind of the element if it is read; else ""."""
     is_column = attributes.get("scope") == "col"
     is_project = (attributes.get("href") or "").startswith("/projects/") and not in_table
     kinds = {
@@ -178,7 +180,7 @@ def _kind(tag: str, attributes: dict[str, str | None], *, in_table: bool) -> str
 
 
 def _seconds(text: str) -> int | None:
-    """Seconds since the epoch of a time as the pages write it."""
+    """Return the seconds since the epoch of a time in the form of the pages; None if the text is no time."""
     try:
         return int(datetime.fromisoformat(text.removesuffix(" UTC") + "+00:00").timestamp())
     except ValueError:
@@ -186,5 +188,5 @@ def _seconds(text: str) -> int | None:
 
 
 def _words(text: str) -> str:
-    """The words of a page, without its marks, as far as a sentence needs."""
+    """Return the first 300 characters of the text of a page, without HTML tags."""
     return " ".join(re.sub(r"<[^>]+>", " ", text).split())[:300]

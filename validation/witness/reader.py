@@ -1,6 +1,7 @@
-"""Lists and watches one kind of object in a thread of its own, and says when something may have been missed.
+"""Lists and watches one kind of object in a thread of its own, and reports when changes may have been missed.
 
-The client of Kubernetes is imported where it is used: a run without a cluster has no 0.3 s for it.
+The `kubernetes` package is imported where it is used: its import takes 0.3 s, and a run without a cluster does not need
+it.
 """
 
 from __future__ import annotations
@@ -33,25 +34,31 @@ _WATCH_SECONDS: Final = 240
 
 
 class ReadFailed(Exception):
-    """The API server answers, and refuses. The message is one line."""
+    """Something cannot be read: the API server or a page refuses or does not answer, or the kubeconfig is invalid.
+
+    The message is one line.
+    """
 
 
 class _Expired(Exception):
-    """The version from which to watch is no longer known: the changes since then cannot be read."""
+    """The API server no longer has the version from which to watch, so the changes since that version cannot be
+    read.
+    """
 
 
 class _Lost(Exception):
-    """The API server cannot be reached, or does not answer as one."""
+    """The API server cannot be reached, or its answer is an error that may pass."""
 
 
 class _Absent(Exception):
-    """There is no such kind."""
+    """The API server does not know the kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The objects to read: `name` as in events, and the `path` of all objects. `optional` says that the kind may not
-    exist.
+    """The objects to read: their `name` in events, and the `path` of all objects.
+
+    If `optional`, the kind may not exist.
 
     `older` are paths of other versions, which are read if the API server does not know `path`.
     """
@@ -64,18 +71,23 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """The callbacks of a reader, called from its own thread. `watched` gets the resource version of the change."""
+    """The callbacks of a reader, called from the reader's thread."""
 
     changed: Callable[[Kind, str, Json], object]
-    """The kind, `added`, `modified` or `deleted`, the object."""
+    """Takes the kind; `added`, `modified` or `deleted`; and the object."""
     watched: Callable[[Kind, str, str], object]
-    """The kind, `listed`, `lost`, `resumed`, `relisted` or `absent`, the version."""
+    """Takes the kind; `listed`, `lost`, `resumed`, `relisted` or `absent`; and the resource version, empty for
+    `resumed` and `absent`.
+    """
     failed: Callable[[Exception], object]
-    """Why nothing is read any more."""
+    """Takes the error that ended the reader."""
 
 
 def connect(kubeconfig: Path | None) -> kubernetes.client.ApiClient:
-    """A client with the access of the file, by default that of KUBECONFIG or the user. Raises ReadFailed."""
+    """Return a client with the access of the kubeconfig, by default that of KUBECONFIG or the user.
+
+    Raises ReadFailed.
+    """
     import kubernetes.config
 
     try:
@@ -88,9 +100,12 @@ def connect(kubeconfig: Path | None) -> kubernetes.client.ApiClient:
 
 
 def ca_sha256(client: kubernetes.client.ApiClient) -> str:
-    """The SHA-256 of the certificate by which the client trusts its API server, of several that of their digests.
+    """Return the SHA-256 of the CA certificate in the kubeconfig.
 
-    If the kubeconfig has none, that of the certificate which the API server presents. Empty if it presents none.
+    Several certificates give the SHA-256 of their digests.
+
+    If the kubeconfig has no CA certificate, return the SHA-256 of the certificate that the API server presents. If
+    there is none, return "".
     """
     path = client.configuration.ssl_ca_cert
     try:
@@ -105,7 +120,7 @@ def ca_sha256(client: kubernetes.client.ApiClient) -> str:
 
 
 def _presented(address: str) -> str:
-    """The certificate (PEM) that the server at the address presents; empty without TLS. Raises OSError."""
+    """Return the certificate (PEM) that the server at the address presents; empty without TLS. Raises OSError."""
     url = urlsplit(address)
     if url.scheme != "https" or url.hostname is None:
         return ""
@@ -113,9 +128,9 @@ def _presented(address: str) -> str:
 
 
 class Reader:
-    """Reads one kind until it is stopped. It hands on each change once, including missed deletions.
+    """Reads one kind until `stop`. It passes each change to the handlers once, including missed deletions.
 
-    It keeps and hands on only the fields of `slim`.
+    It keeps and passes on only the result of `slim`.
     """
 
     def __init__(
@@ -181,7 +196,7 @@ class Reader:
                 self._stopped.wait(RETRY_SECONDS)
 
     def _list(self) -> None:
-        """Read all objects, and hand on the differences from the known ones."""
+        """Read all objects, and pass their differences from the known objects to the handlers."""
         current: dict[str, Json] = {}
         version, token = "", ""
         while True:
@@ -203,7 +218,7 @@ class Reader:
         self._version = version
 
     def _watch(self) -> None:
-        """Hand on the changes from here on, until the API server ends the watch."""
+        """Pass all changes after the known version to the handlers, until the API server ends the watch."""
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -233,7 +248,7 @@ class Reader:
         self._handlers.changed(self._kind, change["type"].lower(), entry)
 
     def _get(self, query: Mapping[str, str]) -> Iterator[bytes]:
-        """The body of the answer, as it comes. Raises _Lost, _Gone, _Absent or ReadFailed."""
+        """Yield the parts of the answer's body as they arrive. Raises _Lost, _Expired, _Absent or ReadFailed."""
         parameters = self._client.param_serialize(
             method="GET",
             resource_path=self._paths[0],

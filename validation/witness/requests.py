@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 MAX_BYTES: Final = 4 << 20
 _SECONDS: Final = 15
 Sender = Callable[[str, str, str], tuple[int, str]]
-"""By method, path and body: the status and the body of the answer. Raises ReadFailed."""
+"""Takes method, path and body; returns the status and the body of the answer. Raises ReadFailed."""
 
 
 def send(client: kubernetes.client.ApiClient, method: str, path: str, body: str) -> tuple[int, str]:
-    """Send the request once and return any answer. The path may have a query. Raises ReadFailed."""
+    """Send the request once, and return status and body of the answer, even if it is an error.
+
+    The path may have a query. Raises ReadFailed.
+    """
     place, _, query = path.partition("?")
     headers = {"Accept": "application/json"} | ({"Content-Type": "application/json"} if body else {})
     parameters = client.param_serialize(
@@ -43,7 +46,7 @@ def send(client: kubernetes.client.ApiClient, method: str, path: str, body: str)
 
 
 def _without_managers(text: str) -> str:
-    """Return the answer without `managedFields`, which are longer than the rest."""
+    """Return the answer without `managedFields`, which are longer than the rest of an object."""
     try:
         document: Any = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The command line: the paper's four options as printed, and the options that a measurement needs in addition."""
+"""The command line: the four options that the paper prints, and the other options that a measurement needs."""
 
 import argparse
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Final
 MOUNT_PREFIX: Final = "/mnt/mount_%d"
 GPUS_OF_A_HOST: Final = {"dgx1": 8, "dgx2": 16}
 SMALLEST_IMAGE: Final = 32
-"""Keras' ResNet-50 takes none smaller."""
+"""Minimum width and height of images for Keras' ResNet-50, in pixels."""
 EXIT_CODES: Final = """\
 exit codes:
   0    every batch was trained
@@ -44,7 +44,7 @@ class Options:
 
 
 def parse(argv: Sequence[str]) -> Options:
-    """The options of these arguments. Exits with 2, and says why, where they are wrong."""
+    """Return the options of these arguments. If an argument is wrong, prints the reason and exits with 2."""
     parser = _parser()
     values = vars(parser.parse_args(argv))
     values["precision"] = values["precision"] or ("mixed_float16" if values["device"] == "gpu" else "float32")
@@ -56,9 +56,9 @@ def parse(argv: Sequence[str]) -> Options:
 
 
 def mount_directories(options: Options) -> list[Path]:
-    """The directory of the images as it is on each of the mounts; none for synthetic images.
+    """Return the directory of the images on each mount; an empty list for synthetic images.
 
-    Raises ValueError if it is not below the first mount.
+    Raises ValueError if the directory is not below the first mount.
     """
     if options.dataset_dir is None:
         return []

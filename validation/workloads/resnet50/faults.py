@@ -1,4 +1,4 @@
-"""The faults that end a training run, with an exit code for each, so that the right team looks at it."""
+"""The faults that end a training run. Each has its own exit code, which shows the team that should look at it."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ EXIT_CODES: Final = {
 
 
 class TrainingFault(ValidationError):
-    """Training cannot continue; `ended` says why."""
+    """Training cannot continue; `ended` is the kind of fault."""
 
     ended: Ended
 
@@ -27,12 +27,12 @@ class DataFault(TrainingFault):
 
 
 class DeviceFault(TrainingFault):
-    """Too few devices, or one of them failed."""
+    """There are too few devices, or a device or another worker failed."""
 
     ended = Ended.DEVICE_FAULT
 
 
 class Diverged(TrainingFault):
-    """The loss is no finite number any more."""
+    """The loss is no longer a finite number."""
 
     ended = Ended.DIVERGED

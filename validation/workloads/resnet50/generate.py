@@ -1,8 +1,9 @@
-"""Makes a data set of the shape of ImageNet, for sites without a licence for it: `python -m ….generate DIRECTORY`.
+"""Makes a data set of the shape of ImageNet, for sites without a licence for ImageNet: `python -m ….generate
+DIRECTORY`.
 
-Files, records and bytes are those of ImageNet's TFRecords: 1,024 files of 1,251 records of about 115 kB. The images
-are textures in the colour of their class. Every record has bytes of its own, so deduplicating storage finds no equal
-blocks.
+The numbers of files, records and bytes are those of ImageNet's TFRecords: 1,024 files of 1,251 records of about 115 kB.
+The images are textures in the colour of their class. Every record has unique bytes, so storage with deduplication finds
+no equal blocks.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from validation.workloads.resnet50.tfrecord import Segment, example_head, record
 
 CLASSES: Final = 1000
 NOISE_BYTES: Final = 32_768
-"""Maximum number of random bytes in one comment; small records have fewer."""
+"""Maximum number of random bytes in one comment; the comments of small records are shorter."""
 _MARK_BYTES: Final = 16
 
 
@@ -41,15 +42,16 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """The components of records: comments of noise, and images without their first marker."""
+    """The components of records: comments with random bytes, and images without their first marker."""
 
     noise: Sequence[Segment]
     images: Sequence[Segment]
 
 
 def prepare(shape: Shape, images: int = 64) -> Material:
-    """Return the material with at most `images` different images. The classes share them, so more would change
-    nothing.
+    """Return the material with at most `images` different images, but no more than there are classes.
+
+    Classes share images.
     """
     source = random.Random(shape.seed)  # noqa: S311 - not for secrets
     size = min(NOISE_BYTES, max(1, shape.record_bytes // 16))
@@ -62,7 +64,7 @@ def prepare(shape: Shape, images: int = 64) -> Material:
 
 
 def shard_parts(shape: Shape, number: int, material: Material) -> Iterator[bytes]:
-    """The content of one file."""
+    """Yield the parts of the content of file `number`."""
     source = random.Random(f"{shape.seed}/{number}")  # noqa: S311 - not for secrets
     for place in range(shape.records):
         label = source.randrange(shape.classes)
@@ -76,7 +78,7 @@ def shard_parts(shape: Shape, number: int, material: Material) -> Iterator[bytes
 
 
 def write_shard(number: int, *, shape: Shape, directory: Path, material: Material) -> int:
-    """Write one file, whole or not at all; returns its bytes."""
+    """Write one file atomically, and return its size in bytes."""
     path = directory / f"train-{number:05d}-of-{shape.shards:05d}"
     partial_path = path.with_name(f".{path.name}.partial")
     with partial_path.open("wb") as file:
@@ -89,7 +91,7 @@ def write_shard(number: int, *, shape: Shape, directory: Path, material: Materia
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Generate the data set of the command line."""
+    """Generate the data set that the command line describes; return the exit code."""
     parser = argparse.ArgumentParser(prog="generate", description="Make TFRecords of the shape of ImageNet.")
     shape = Shape()
     parser.add_argument("directory", type=Path)
@@ -111,16 +113,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _image(shape: Shape, number: int, details: int, source: random.Random) -> bytes:
-    """The image of a class, after the first marker; its colour tells the class."""
+    """Return image `number` without its first marker. Each image has a colour of its own."""
     colour = (number * 5 % 200 - 100, number * 37 % 160 - 80, number * 53 % 160 - 80)
     return jpeg.body(shape.width, shape.height, colour, details, source)
 
 
 def _head(shape: Shape, name: str, label: int, mark: bytes, segments: Sequence[Segment]) -> bytes:
-    """Return the bytes before the rest of the image: all features but the image, and the image's unique beginning."""
+    """Return the bytes of a record before its segments: all features but the image, and the unique first bytes of the
+    image.
+    """
     start = jpeg.head() + jpeg.comment_head(len(mark)) + mark
     features: dict[str, int | bytes] = {
-        "image/class/label": label + 1,  # 0 is the background
+        "image/class/label": label + 1,  # class 0 is the background
         "image/filename": name.encode(),
         "image/format": b"JPEG",
         "image/height": shape.height,

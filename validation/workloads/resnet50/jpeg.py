@@ -1,7 +1,8 @@
-"""JPEG images that need no picture and no encoder: written block by block as their coefficients.
+"""JPEG images without a picture and an encoder: the coefficients are written block by block.
 
-The decoder has as much to do as for a photograph of the same size: equal blocks, coefficients and bytes. The codes
-are of fixed length (4 and 8 bits), which the format allows; baseline, 4:4:4, ITU-T T.81.
+For the decoder, an image is as expensive as a photograph of the same size: the numbers of blocks, coefficients and
+bytes are equal. The format is baseline, 4:4:4, ITU-T T.81. The Huffman codes have a fixed length (4 and 8 bits), which
+the format allows.
 """
 
 import random
@@ -15,7 +16,7 @@ _AC_SYMBOLS: Final = [0x00, *(run << 4 | size for run in range(_ZERO_RUNS) for s
 
 
 class _Bits:
-    """Bits as bytes, with the zero that the format wants behind each byte of ones."""
+    """Collects bits into bytes. As the format demands, a zero byte follows each byte 0xFF."""
 
     def __init__(self) -> None:
         self._value = 0
@@ -40,19 +41,21 @@ class _Bits:
 
 
 def head() -> bytes:
-    """Return the bytes before a comment: the first marker."""
+    """Return the first marker of an image, which precedes the comments."""
     return b"\xff\xd8"
 
 
 def comment_head(size: int) -> bytes:
-    """The beginning of a comment of `size` bytes, at most 65,533."""
+    """Return the marker and the length of a comment of `size` bytes, at most 65,533."""
     return b"\xff\xfe" + struct.pack(">H", size + 2)
 
 
 def body(width: int, height: int, colour: tuple[int, int, int], details: int, source: random.Random) -> bytes:
-    """All after the first marker: an image of about one colour (Y, Cb, Cr from -128 to 127), with random structure.
+    """Return an image without its first marker.
 
-    `details` coefficients in each block of 8 by 8 pixels make the texture, and most of the bytes.
+    It has about one colour (Y, Cb, Cr from -128 to 127) and a random texture.
+
+    `details` coefficients in each block of 8 by 8 pixels are the texture; they take most of the bytes.
     """
     quantizers = _segment(0xDB, bytes([0, *[_QUANTIZER] * 64]))
     components = b"".join(bytes([number, 0x11, 0]) for number in (1, 2, 3))
@@ -93,7 +96,7 @@ def _add_details(bits: _Bits, details: int, source: random.Random) -> None:
 
 
 def _codes(kind: int, length: int, symbols: list[int]) -> bytes:
-    """A table of codes that all have one length."""
+    """Return a Huffman table in which all codes have this length."""
     counts = [0] * 16
     counts[length - 1] = len(symbols)
     return bytes([kind, *counts, *symbols])

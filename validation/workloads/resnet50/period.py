@@ -1,15 +1,16 @@
-"""The same measurement with the program of the paper's time, tf_cnn_benchmarks: the line that NetApp's run.py
+"""The same measurement with the program of the paper's time, tf_cnn_benchmarks: the command line that NetApp's run.py
 executed.
 
-For containers with TensorFlow 1 (`nvcr.io/nvidia/tensorflow:23.03-tf1-py3` is the last). `--num_mounts` and
-`--mount_prefix` are of NetApp's copy. The public tf_cnn_benchmarks has neither, so they are left out for one mount.
+It needs a container with TensorFlow 1 (the last is `nvcr.io/nvidia/tensorflow:23.03-tf1-py3`). Only NetApp's copy of
+tf_cnn_benchmarks has `--num_mounts` and `--mount_prefix`. For one mount they are left out, so that the public program
+can run the line.
 """
 
 from validation.workloads.resnet50.arguments import Options
 
 
 def period_command(options: Options) -> list[str]:
-    """The command line, word by word."""
+    """Return the words of the command line."""
     command = [
         "mpirun", "-np", str(options.num_devices), "-bind-to", "none", "-map-by", "slot",
         "python", "tf_cnn_benchmarks.py", "--model=resnet50", f"--batch_size={options.batch_size}",

@@ -1,7 +1,7 @@
-"""The images as TensorFlow reads them: from shards over alternating mounts, or one repeated synthetic batch.
+"""The data sets of TensorFlow: images of shards from alternating mounts, or one repeated synthetic batch.
 
-An element is (image, label, mount). The number of the mount stays with each image, so that the result has the number
-of trained images of each mount.
+An element is (image, label, mount). Each image keeps the number of its mount, so that the result has the number of
+trained images of each mount.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _FEATURES: Final = {
 
 
 def synthetic_batches(batch_size: int, image_size: int, seed: int) -> Any:
-    """One batch of noise with its labels, for ever."""
+    """Return an endless data set that repeats one batch of random images and labels."""
     images = tf.random.stateless_normal([batch_size, image_size, image_size, 3], [seed, 0])
     labels = tf.random.stateless_uniform([batch_size], [seed, 1], 0, CLASSES, tf.int64)
     mounts = tf.zeros([batch_size], tf.int64)
@@ -31,7 +31,7 @@ def synthetic_batches(batch_size: int, image_size: int, seed: int) -> Any:
 
 
 def shard_batches(shards: Sequence[Shard], batch_size: int, image_size: int, seed: int) -> Any:
-    """Batches of the images of the shards, for ever, the mounts interleaved."""
+    """Return an endless data set of batches of the shards' images, with the mounts interleaved."""
     paths = [str(shard.path) for shard in shards]
     mounts = [shard.mount for shard in shards]
     files = tf.data.Dataset.from_tensor_slices((paths, tf.constant(mounts, tf.int64))).repeat()
@@ -49,7 +49,10 @@ def _records(path: Any, mount: Any) -> Any:
 
 
 def _image(content: Any, image_size: int) -> tuple[Any, Any]:
-    """The image at the size of the model, without distortions, and its class from 0; the file counts them from 1."""
+    """Return the image at the size of the model, without random distortions, and its class from 0.
+
+    In the file, classes begin at 1.
+    """
     example = tf.io.parse_single_example(content, _FEATURES)
     label = example["image/class/label"] - 1
     known = tf.debugging.assert_less(

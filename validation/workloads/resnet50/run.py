@@ -35,13 +35,13 @@ MOUNTINFO: Final = Path("/proc/self/mountinfo")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train as the command line says; returns the exit code."""
+    """Train with the options of the command line; return the exit code."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     options = parse(arguments)
     if options.print_period:
         sys.stdout.write(shlex.join(period_command(options)) + "\n")
         return 0
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when TensorFlow is imported
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow reads it at import
     stopping = threading.Event()
     before = signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     try:
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         return _train(options, arguments, Trainer, stopping)
-    except TrainingFault as fault:  # before there was anything to write down
+    except TrainingFault as fault:  # a fault before the training, which has no result document
         sys.stderr.write(f"run.py: {fault.ended}: {fault}\n")
         return EXIT_CODES[fault.ended]
     finally:
@@ -104,7 +104,7 @@ def _show(window: TrainingWindow) -> None:
 
 
 def _write(result: TrainingResult, path: Path | None) -> None:
-    """Write the document: to its file, whole or not at all, or as the last line of the output."""
+    """Write the result document atomically to `path`, or without a path as the last line of the output."""
     rate = rate_of(result)
     if result.reason:
         sys.stderr.write(f"run.py: {result.ended}: {result.reason}\n")

@@ -1,4 +1,4 @@
-"""Which files of the data set are read, over which mount, by which worker."""
+"""Assigns the files of the data set to workers and mounts."""
 
 import re
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class Shard:
 
 
 def find_shards(directories: Sequence[Path], *, worker: int = 0, workers: int = 1) -> list[Shard]:
-    """Return the shards of one worker, alternating over the mounts, one directory for each.
+    """Return the shards of one worker, with alternating mounts. `directories` has one directory for each mount.
 
     Raises DataFault if a shard is missing or empty, if it differs between two mounts, or if there are fewer shards
     than mounts.
@@ -47,7 +47,10 @@ def find_shards(directories: Sequence[Path], *, worker: int = 0, workers: int = 
 def describe_mounts(
     directories: Sequence[Path], shards: Sequence[Shard], images: Sequence[int], mountinfo: str
 ) -> list[MountRead]:
-    """Return the shards and images that were read over each mount. `mountinfo` is the text of /proc/self/mountinfo."""
+    """Return the numbers of shards and images that were read over each mount.
+
+    `mountinfo` is the text of /proc/self/mountinfo.
+    """
     described = []
     for number, directory in enumerate(directories):
         point, source, file_system = mount_of(directory, mountinfo)
@@ -65,10 +68,10 @@ def describe_mounts(
 
 
 def mount_of(path: Path, mountinfo: str) -> tuple[str, str, str]:
-    """Return mount point, source and type of the file system of `path`; empty texts without a mount.
+    """Return mount point, source and type of the file system of `path`; three empty texts if no mount has it.
 
-    If two mounts have the same point, the later one counts. See proc_pid_mountinfo(5): octal escapes, and optional
-    fields that end with a dash.
+    If two mounts have the same point, the later mount counts. The format is in proc_pid_mountinfo(5): characters can be
+    octal escapes, and a dash ends the optional fields.
     """
     best = ("", "", "")
     for line in mountinfo.splitlines():
@@ -87,7 +90,7 @@ def _unescape(text: str) -> str:
 
 
 def _sizes(directory: Path) -> dict[str, int]:
-    """The shards of a directory by name, all of them, with their sizes."""
+    """Return the sizes of all shards of a directory in bytes, by name. Raises DataFault."""
     try:
         entries = {
             path.name: path.stat().st_size for path in directory.iterdir() if _NAME.fullmatch(path.name)

@@ -3,8 +3,8 @@
 A record has four parts: the length of the data (8 bytes, little endian) and its masked CRC-32C, then the data and its
 masked CRC-32C.
 
-Python calculates a CRC-32C at a few MB/s. So a record is composed of blocks with known checksums. The checksum of the
-whole follows from theirs: each is shifted over the bytes behind it, by four table lookups.
+Python calculates a CRC-32C at a few MB/s. So a record is composed of segments with known checksums. The record's
+checksum is combined from them: four table lookups shift a checksum over the bytes that follow.
 """
 
 import struct
@@ -29,7 +29,7 @@ _TABLE: Final = _byte_table()
 
 
 def crc32c(data: bytes) -> int:
-    """The CRC-32C of the bytes."""
+    """Return the CRC-32C of the bytes."""
     value = 0xFFFFFFFF
     for byte in data:
         value = _TABLE[(value ^ byte) & 0xFF] ^ (value >> 8)
@@ -37,7 +37,7 @@ def crc32c(data: bytes) -> int:
 
 
 class Segment:
-    """Bytes with their checksum, worked out once."""
+    """Bytes with their checksum, which is calculated only once."""
 
     __slots__ = ("_shift", "crc", "data")
 
@@ -47,7 +47,7 @@ class Segment:
         self._shift = _shift_tables(len(data))
 
     def crc_after(self, crc: int) -> int:
-        """The checksum of other bytes, which have the checksum `crc`, followed by this segment."""
+        """Return the checksum of other bytes followed by this segment. `crc` is the checksum of the other bytes."""
         first, second, third, fourth = self._shift
         return (
             first[crc & 0xFF]
@@ -59,7 +59,7 @@ class Segment:
 
 
 def record(head: bytes, segments: Sequence[Segment] = ()) -> list[bytes]:
-    """Return the parts of a record with the data `head` and the blocks, in the order in which they are written."""
+    """Return the parts of a record in the order of the file. Its data are `head` and then the segments."""
     crc = crc32c(head)
     for segment in segments:
         crc = segment.crc_after(crc)
@@ -74,7 +74,9 @@ def record(head: bytes, segments: Sequence[Segment] = ()) -> list[bytes]:
 
 
 def example_head(features: Mapping[str, int | bytes], last: str, size: int) -> bytes:
-    """The beginning of a tf.train.Example: all `features`, and of the bytes feature `last` all but its `size` bytes."""
+    """Return the beginning of a tf.train.Example: all `features`, then the bytes feature `last` without its value of
+    `size` bytes.
+    """
     entries = [_entry(name, _feature(value)) for name, value in features.items()]
     opened = _entry_head(last, size)
     body = sum(map(len, entries)) + len(opened) + size
@@ -82,7 +84,7 @@ def example_head(features: Mapping[str, int | bytes], last: str, size: int) -> b
 
 
 def _feature(value: int | bytes) -> bytes:
-    """A tf.train.Feature with one value: field 1 is bytes_list, field 3 is int64_list."""
+    """Return a tf.train.Feature with one value: field 1 is bytes_list, field 3 is int64_list."""
     if isinstance(value, bytes):
         return _field(1, _field(1, value))
     return _field(3, _field(1, _varint(value)))
@@ -93,7 +95,7 @@ def _entry(name: str, feature: bytes) -> bytes:
 
 
 def _entry_head(name: str, size: int) -> bytes:
-    """Return an entry with a bytes feature, without these bytes. Every length includes the bytes that follow."""
+    """Return an entry of a bytes feature, without its value of `size` bytes. Every length includes the value."""
     layers = [_tag(1, size)]  # the value in its bytes_list
     layers.insert(0, _tag(1, _length(layers) + size))  # the bytes_list in its feature
     layers.insert(0, _tag(2, _length(layers) + size))  # the feature in its entry
@@ -111,7 +113,7 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def _tag(number: int, length: int) -> bytes:
-    """The beginning of a length-delimited field of a protocol buffer."""
+    """Return the tag and the length of a length-delimited field of a protocol buffer."""
     return _varint(number << 3 | 2) + _varint(length)
 
 
@@ -125,13 +127,16 @@ def _varint(value: int) -> bytes:
 
 
 def _masked(crc: int) -> int:
-    """TFRecord's mask: a checksum of data that contains checksums would be worth little."""
+    """Return the checksum with TFRecord's mask.
+
+    The mask is for data that contain checksums: a plain CRC is weak over them.
+    """
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 def _shift_tables(length: int) -> tuple[list[int], list[int], list[int], list[int]]:
     """Return the tables that shift a checksum over `length` zero bytes: one for each byte of the checksum."""
-    columns = [1 << bit for bit in range(32)]  # the identity
+    columns = [1 << bit for bit in range(32)]  # the identity matrix
     power = [_zero_bit(1 << bit) for bit in range(32)]
     bits = 8 * length
     while bits:
@@ -144,7 +149,7 @@ def _shift_tables(length: int) -> tuple[list[int], list[int], list[int], list[in
 
 
 def _sums(columns: Sequence[int]) -> list[int]:
-    """For each byte the sum of the columns of its bits."""
+    """Return, for each value of a byte, the sum (XOR) of the columns of its set bits."""
     sums = [0] * 256
     for byte in range(1, 256):
         lowest = byte & -byte

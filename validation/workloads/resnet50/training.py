@@ -18,14 +18,14 @@ from validation.workloads.resnet50.pipeline import CLASSES, shard_batches, synth
 from validation.workloads.resnet50.shards import Shard
 
 LOSS_SCALE: Final = 128.0
-"""Gradients of 16 bit would vanish below it; tf_cnn_benchmarks scales by as much."""
+"""Factor of the loss. Without it, small gradients of 16 bits would become 0. tf_cnn_benchmarks has the same factor."""
 MOMENTUM: Final = 0.9
 _KEEP: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The training so far. `mount_images` counts the images of each mount, of all workers."""
+    """The training so far. `mount_images` has the number of images of each mount, over all workers."""
 
     resumed_at: int
     windows: list[TrainingWindow]
@@ -44,7 +44,7 @@ class Trainer:
         self.worker = int(resolver.task_id or 0) if self.workers > 1 else 0
         with _as_device_fault():
             self._devices = _devices(options)
-            # Before anything runs on a device: after that, workers can no longer join each other.
+            # Made before anything runs on a device: later, the workers can no longer connect to each other.
             self._strategy = _strategy(options, self.workers)
             keras.utils.set_random_seed(options.seed)
             keras.mixed_precision.set_global_policy(options.precision)
@@ -97,7 +97,7 @@ class Trainer:
         show: Callable[[TrainingWindow], None] = lambda _: None,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> Iterator[Progress]:
-        """Train window after window. Yield the progress before the first and after each.
+        """Train window after window. Yield the progress before the first window and after each window.
 
         Raises DataFault, DeviceFault or Diverged.
         """
@@ -123,7 +123,10 @@ class Trainer:
                 raise Diverged(f"the loss is no finite number after {done} batches")
 
     def save(self) -> str:
-        """Write a checkpoint, where the options say so; returns its path. Only the first worker's is kept."""
+        """If the options name a directory, write a checkpoint and return its path; else return "".
+
+        Training resumes from the first worker's checkpoint.
+        """
         directory = self._options.checkpoint_dir
         if directory is None:
             return ""
@@ -163,7 +166,11 @@ class Trainer:
         is_stopping: Callable[[], bool],
         clock_ns: Callable[[], int],
     ) -> tuple[TrainingWindow, list[int], bool]:
-        """Train `count` batches. The host waits for the devices once, at the end."""
+        """Train `count` batches.
+
+        Return their window, the images of each mount, and whether a worker stops. The host waits for the devices once,
+        at the end.
+        """
         losses, image_counts, stops = [], [], []
         started_ns = clock_ns()
         waited_ns = 0
@@ -217,14 +224,14 @@ class Trainer:
 
 
 def _split(batches: Any, devices: int) -> Any:
-    """The batch of a host as the batches of its devices, one after the other."""
+    """Return the data set with each batch of a host split into batches of its devices, in order."""
     if devices == 1:
         return batches
     return batches.unbatch().batch(batches.element_spec[0].shape[0] // devices, drop_remainder=True)
 
 
 def _devices(options: Options) -> list[Any]:
-    """The devices to train on. Raises DeviceFault if there are too few."""
+    """Return the devices to train on. Raises DeviceFault if there are too few."""
     kind = options.device.upper()
     present = tf.config.list_physical_devices(kind)
     count = len(present)
@@ -233,7 +240,7 @@ def _devices(options: Options) -> list[Any]:
     if count < options.num_devices:
         raise DeviceFault(f"{options.num_devices} {kind} devices are asked for, {count} are there")
     if kind == "GPU":
-        tf.config.set_visible_devices(present[: options.num_devices], kind)  # else several workers take all
+        tf.config.set_visible_devices(present[: options.num_devices], kind)  # else each worker takes all GPUs
     return [present[min(number, len(present) - 1)] for number in range(options.num_devices)]
 
 

@@ -1,6 +1,6 @@
 """The verdicts on training runs: `python -m validation.workloads.resnet50.verdict RESULT.json`.
 
-They are about the requirements of the part `training` of the catalogue. Requirements that the profile excludes are
+The verdicts are on the requirements of the part `training` of the catalogue. Requirements that the profile excludes are
 NOT_APPLICABLE, but the measured values are still printed.
 """
 
@@ -28,7 +28,7 @@ from validation.judge.training.training_result import (
 from validation.judge.verdict import ACCEPTABLE, Verdict, gravest
 
 MOUNTS: Final = 2
-"""The paper's --num_mounts."""
+"""The value of `--num_mounts` in the paper."""
 
 
 def judge(
@@ -38,7 +38,10 @@ def judge(
     synthetic: TrainingResult | None = None,
     one_host: TrainingResult | None = None,
 ) -> dict[str, Judgement]:
-    """Return the judgement on each requirement of the part, by id. The rate is compared with the other results."""
+    """Return the judgement on each requirement of the part `training`, by id.
+
+    The rate is compared with the rates of the other results.
+    """
     rates = [judge_rate(result, thresholds.training_rates)]
     for base, of in ((synthetic, "real-to-synthetic"), (one_host, "two-hosts-to-one")):
         rates += [judge_ratio(result, base, thresholds.ratio(of))] if base is not None else []
@@ -52,7 +55,7 @@ def judge(
 
 
 def load_result(path: Path) -> TrainingResult:
-    """The document. Raises ReportError."""
+    """Return the document in the file. Raises ReportError."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=TrainingResult)
     except (OSError, msgspec.DecodeError) as error:
@@ -60,7 +63,7 @@ def load_result(path: Path) -> TrainingResult:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the verdicts; returns 0 if all are acceptable, and one is PASS."""
+    """Print the verdicts. Return 0 if all verdicts are acceptable and at least one is PASS, else 1."""
     parser = argparse.ArgumentParser(prog="verdict", description="Judge a training run of ResNet-50.")
     parser.add_argument("result", type=Path)
     parser.add_argument("--synthetic", type=Path, help="the same with synthetic images")
