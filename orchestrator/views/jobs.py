@@ -307,8 +307,7 @@ def _pods_alone(pods: Sequence[Pod], chain: Chain) -> _Source:
 def _view(source: _Source, listing: Listing, addresses: "_Addresses", delays: Delays) -> WorkloadView:
     metadata, annotations = source.metadata, source.metadata.annotations
     delay = delays.of(metadata.uid)
-    submitted = annotations.get(names.SUBMITTED_AT_ANNOTATION)
-    created_us = time_us(submitted) or time_us(metadata.creation_timestamp)
+    submitted_us = time_us(annotations.get(names.SUBMITTED_AT_ANNOTATION))
     return WorkloadView(
         name=metadata.name,
         namespace=metadata.namespace,
@@ -317,7 +316,7 @@ def _view(source: _Source, listing: Listing, addresses: "_Addresses", delays: De
         uid=metadata.uid,
         type=_type(source),
         status=delay.status if delay else workload_status(source.workload, source.pods),
-        created_us=created_us,
+        created_us=submitted_us or time_us(metadata.creation_timestamp),
         started_us=_started_us(source.pods),
         finished_us=_finished_us(source.workload),
         nodes=_nodes(source.pods),
