@@ -23,7 +23,15 @@ from orchestrator.submit.slurm_options import (
     read_option,
 )
 from orchestrator.submit.slurm_prelude import MEMORY_VARIABLES, Job, first_line, variables
-from orchestrator.submit.slurm_script import Script, commands, option_words, quoted_names, unset_variables
+from orchestrator.submit.slurm_script import (
+    Command,
+    Script,
+    commands,
+    named_variables,
+    option_words,
+    quoted_names,
+    unset_variables,
+)
 
 T = TypeVar("T")
 JOB_ID_LABEL: Final = "slurm-job-id"
@@ -38,7 +46,7 @@ class Request:
 
     name: str
     """The name of the script, for messages and as the default of the job's name."""
-    given: Sequence[tuple[str, str]] = ()
+    options: Sequence[tuple[str, str]] = ()
     """Options of Slurm on the command line, which have precedence: full name and value."""
     own_words: Sequence[str] = ()
     """Options of `muster submit` on the command line."""
@@ -59,7 +67,7 @@ class Translation:
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _Option:
     """An option with its value, and where it stands: `line 5`, or empty on the command line."""
 
     value: str
@@ -75,7 +83,7 @@ class _Translator:
     def __init__(self, script: Script, request: Request) -> None:
         self._script = script
         self._request = request
-        self._options: dict[str, _Given] = {}
+        self._options: dict[str, _Option] = {}
         self._problems: list[tuple[str, str]] = []
         """Where it is, such as `line 5`, and the text."""
         self._notes: list[tuple[str, str]] = []
@@ -113,8 +121,8 @@ class _Translator:
                 self._problem(where, str(error))
                 continue
             for name, value in self._options_of(words, where):
-                self._options[name] = _Given(value, where)
-        self._options |= {name: _Given(value, "") for name, value in self._request.given}
+                self._options[name] = _Option(value, where)
+        self._options |= {name: _Option(value, "") for name, value in self._request.options}
         own: list[str] = []
         for line in self._script.muster_options:
             try:
@@ -126,35 +134,35 @@ class _Translator:
         return own
 
     def _options_of(self, words: list[str], where: str) -> list[tuple[str, str]]:
-        found: list[tuple[str, str]] = []
+        options: list[tuple[str, str]] = []
         rest = iter(words)
         for word in rest:
             try:
-                found.append(read_option(word, rest))
+                options.append(read_option(word, rest))
             except UsageError as error:
                 self._problem(where, str(error))
-                return found
-        return found
+                return options
+        return options
 
     def _refuse_unknown(self) -> None:
         for variable in self._request.environment:
             if variable.startswith("SBATCH_"):
                 self._note("", f"{variable} of this shell has no effect; give the option instead")
-        for name, given in self._options.items():
+        for name, option in self._options.items():
             if name in ADVICE:
-                self._problem(given.where, f"--{name} is not possible; {ADVICE[name]}")
+                self._problem(option.where, f"--{name} is not possible; {ADVICE[name]}")
             elif name in NO_EFFECT:
-                self._note(given.where, f"--{name} has no effect: {NO_EFFECT[name]}")
+                self._note(option.where, f"--{name} has no effect: {NO_EFFECT[name]}")
 
     def _read(self, name: str, parse: Callable[[str], T], default: T) -> T:
         """Return the value of an option; a value that is not possible becomes a problem."""
-        given = self._options.get(name)
-        if given is None:
+        option = self._options.get(name)
+        if option is None:
             return default
         try:
-            return parse(given.value)
+            return parse(option.value)
         except UsageError as error:
-            self._problem(given.where, f"--{name} {given.value!r} {error}")
+            self._problem(option.where, f"--{name} {option.value!r} {error}")
             return default
 
     def _problem(self, where: str, text: str) -> None:
@@ -182,20 +190,20 @@ class _Translator:
         return prefix[:_MAX_PREFIX].rstrip("-")
 
     def _project(self, own_words: Collection[str]) -> None:
-        named = [name for name in ("partition", "account") if name in self._options]
+        names = [name for name in ("partition", "account") if name in self._options]
         if self._request.project is not None or {"-p", "--project"} & {
             word.partition("=")[0] for word in own_words
         }:
-            for name in named:
+            for name in names:
                 self._note(self._options[name].where, f"--{name} has no effect: the project is given by -p")
-        elif len(named) == 2:
+        elif len(names) == 2:
             self._refuse(
                 "partition", "and --account can both be the project; give the project with --project"
             )
-        elif named and "," in self._options[named[0]].value:
-            self._refuse(named[0], "has several names; give one project with --project")
-        elif named:
-            self._words += ["--project", self._options[named[0]].value]
+        elif names and "," in self._options[names[0]].value:
+            self._refuse(names[0], "has several names; give one project with --project")
+        elif names:
+            self._words += ["--project", self._options[names[0]].value]
 
     def _size(self, _: Collection[str]) -> None:
         """Find nodes, tasks and GPUs of each node."""
@@ -273,6 +281,9 @@ class _Translator:
         seconds = self._read("time", values.parse_time_seconds, 0)
         if seconds:
             self._words += ["--time-limit", f"{seconds}s"]
+        nothing: tuple[str, ...] = ()
+        for state in self._read("dependency", values.parse_dependency, nothing):
+            self._words += ["--after", state]
         if "wait" in self._options:
             self._words.append("--wait")
         if "parsable" in self._options:
@@ -305,9 +316,9 @@ class _Translator:
     # --- the body -------------------------------------------------------------------------------------
 
     def _set_variables(self) -> None:
-        given = {name: option.value for name, option in self._options.items()}
+        texts = {name: option.value for name, option in self._options.items()}
         memory = {name: self._read(name, values.parse_memory_bytes, 0) for name in MEMORY_VARIABLES}
-        self._variables = variables(self._job, self._request.job_id, given, memory)
+        self._variables = variables(self._job, self._request.job_id, texts, memory)
 
     def _shell(self) -> tuple[str, ...]:
         shell = self._script.interpreter
@@ -321,26 +332,34 @@ class _Translator:
             self._note(
                 "", f"all {self._job.nodes} pods run the whole script; in Slurm only srun runs on each node"
             )
-        for command in commands(self._script):
-            where, program = f"line {command.line}", command.program
-            if program == "srun":
-                if command.words[1:2] and command.words[1].startswith("-"):
-                    text = (
-                        f"srun {command.words[1]} is not possible; write srun COMMAND, which runs all tasks"
-                    )
-                    self._problem(where, text)
-            elif "srun" in command.words:
-                self._problem(where, f"srun behind {program} is not possible; write srun first")
-            elif program in COMMAND_ADVICE:
-                self._problem(where, f"{program} is not possible; {COMMAND_ADVICE[program]}")
-            elif program in LAUNCHERS and several:
-                self._problem(where, f"{program} would start in each pod; use srun or torchrun")
-            elif program in LAUNCHERS and not {"-n", "-np", "--np"} & set(command.words):
-                self._problem(where, f"{program} does not know the number of processes; give it with -np")
+        try:
+            body = list(commands(self._script))
+        except UsageError as error:
+            self._problem("", str(error))
+            return
+        for command in body:
+            self._check_command(command, several)
         for number, name in quoted_names(self._script, SLURM_COMMANDS):
             self._note(f"line {number}", f"{name} stands in text, and the container has no commands of Slurm")
+        for number, name in named_variables(self._script, frozenset(self._variables)):
+            self._note(f"line {number}", f"{name} is not set here")
         for number, name in unset_variables(self._script, frozenset(self._variables)):
             self._problem(f"line {number}", f"{name} is not set here; {_variable_advice(name)}")
+
+    def _check_command(self, command: Command, several: bool) -> None:
+        where, program = f"line {command.line}", command.program
+        if program == "srun":
+            if command.words[1:2] and command.words[1].startswith("-"):
+                text = f"srun {command.words[1]} is not possible; write srun COMMAND, which runs all tasks"
+                self._problem(where, text)
+        elif "srun" in command.words:
+            self._problem(where, f"srun behind {program} is not possible; write srun first")
+        elif program in COMMAND_ADVICE:
+            self._problem(where, f"{program} is not possible; {COMMAND_ADVICE[program]}")
+        elif program in LAUNCHERS and several:
+            self._problem(where, f"{program} would start in each pod; use srun or torchrun")
+        elif program in LAUNCHERS and not {"-n", "-np", "--np"} & set(command.words):
+            self._problem(where, f"{program} does not know the number of processes; give it with -np")
 
 
 def _variable_advice(name: str) -> str:

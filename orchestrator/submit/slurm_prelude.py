@@ -30,17 +30,17 @@ class Job:
 
 
 def variables(
-    job: Job, job_id: int, given: Mapping[str, str], memory_bytes: Mapping[str, int]
+    job: Job, job_id: int, texts: Mapping[str, str], memory_bytes: Mapping[str, int]
 ) -> dict[str, str]:
     """Return a shell word for each variable of Slurm that has the same meaning here.
 
-    `given` has the values of the options by their names, `memory_bytes` those of `MEMORY_VARIABLES`.
+    `texts` has the values of the options by their names, `memory_bytes` those of `MEMORY_VARIABLES`.
     """
     index = "0" if job.nodes == 1 else "$JOB_COMPLETION_INDEX"
     host = "$HOSTNAME" if job.nodes == 1 else "$JOB_NAME-$JOB_COMPLETION_INDEX.$JOB_NAME"
     hosts = [host] if job.nodes == 1 else [f"$JOB_NAME-{node}.$JOB_NAME" for node in range(job.nodes)]
     spread = "" if job.nodes == 1 else f"'(x{job.nodes})'"
-    found = {
+    words = {
         "SLURM_JOB_ID": str(job_id) if job.array is None else f"$(({job_id} + JOB_COMPLETION_INDEX))",
         "SLURM_JOBID": "$SLURM_JOB_ID",
         "SLURM_JOB_NAME": shlex.quote(job.name),
@@ -53,30 +53,30 @@ def variables(
         "SLURM_TASKS_PER_NODE": f"{job.tasks}{spread}",
         **_array_variables(job.array, job_id),
     }
-    if {"ntasks", "ntasks-per-node"} & given.keys():
-        found |= dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), str(job.nodes * job.tasks))
+    if {"ntasks", "ntasks-per-node"} & texts.keys():
+        words |= dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), str(job.nodes * job.tasks))
     if job.gpus:
-        found["SLURM_GPUS_ON_NODE"] = str(job.gpus)
+        words["SLURM_GPUS_ON_NODE"] = str(job.gpus)
     if job.cpus:
-        found |= {"SLURM_CPUS_ON_NODE": str(job.cpus), "SLURM_JOB_CPUS_PER_NODE": f"{job.cpus}{spread}"}
-    found |= {
-        name: shlex.quote(given[option]) for option, name in OPTIONS.items() if name and option in given
+        words |= {"SLURM_CPUS_ON_NODE": str(job.cpus), "SLURM_JOB_CPUS_PER_NODE": f"{job.cpus}{spread}"}
+    words |= {
+        name: shlex.quote(texts[option]) for option, name in OPTIONS.items() if name and option in texts
     }
-    return found | {MEMORY_VARIABLES[name]: str(size >> 20) for name, size in memory_bytes.items() if size}
+    return words | {MEMORY_VARIABLES[name]: str(size >> 20) for name, size in memory_bytes.items() if size}
 
 
 def _array_variables(array: Array | None, job_id: int) -> dict[str, str]:
     if array is None:
         return {}
     first, step = array.tasks[0], array.step
-    found = {
+    words = {
         "SLURM_ARRAY_JOB_ID": str(job_id),
         "SLURM_ARRAY_TASK_ID": f"$(({first} + JOB_COMPLETION_INDEX * {step}))" if step else "$_task",
         "SLURM_ARRAY_TASK_COUNT": str(len(array.tasks)),
         "SLURM_ARRAY_TASK_MIN": str(first),
         "SLURM_ARRAY_TASK_MAX": str(array.tasks[-1]),
     }
-    return found | ({"SLURM_ARRAY_TASK_STEP": str(step)} if step else {})
+    return words | ({"SLURM_ARRAY_TASK_STEP": str(step)} if step else {})
 
 
 def first_line(job: Job, words: Mapping[str, str], binds: bool) -> str:

@@ -20,7 +20,9 @@ _DELIMITER = re.compile(r"[\"'\\]?([A-Za-z_]\w*)")
 _VARIABLE = re.compile(r"\$(\{[!#]?)?((?:SLURM|SBATCH|SLURMD)_\w+)(:?[-=+?])?")
 _WORD = re.compile(r"[a-z]+")
 _SEPARATOR = re.compile(r"[;&|(){}`\n]")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
+_BEFORE_PROGRAM = re.compile(r"[A-Za-z_]\w*\+?=|\d*[<>]")
+_REDIRECTION = re.compile(r"\d*[<>]+")
+_BARE = re.compile(r"(?<![\w${!#])(?:SLURM|SLURMD)_\w+\b(?!\+?=)")
 _KEYWORDS: Final = frozenset(("then", "do", "else", "elif", "if", "while", "until", "!", "time"))
 
 
@@ -110,12 +112,15 @@ def option_words(line: Line) -> list[str]:
 
 
 def commands(script: Script) -> Iterator[Command]:
-    """Yield the commands of the body, also those in `$(…)` and behind `|`; not those inside quoted text."""
+    """Yield the commands of the body, also those in `$(…)` and behind `|`; not those inside quoted text.
+
+    Raises UsageError if a quotation mark has no partner.
+    """
     for line in _logical_lines(script):
         for segment in _SEPARATOR.split(line.text.replace("$(", "(")):
             words = segment.split()
-            while words and (words[0] in _KEYWORDS or _ASSIGNMENT.match(words[0])):
-                del words[0]
+            while words and (words[0] in _KEYWORDS or _BEFORE_PROGRAM.match(words[0])):
+                del words[: 2 if _REDIRECTION.fullmatch(words[0]) else 1]
             if words:
                 yield Command(line.number, tuple(words))
 
@@ -130,9 +135,16 @@ def unset_variables(script: Script, is_set: frozenset[str]) -> Iterator[tuple[in
                 yield number, name
 
 
+def named_variables(script: Script, is_set: frozenset[str]) -> Iterator[tuple[int, str]]:
+    """Yield line and name of each variable of Slurm that the body names without `$`, as in `$((SLURM_NTASKS * 2))`."""
+    for number, line in enumerate(script.body.split("\n"), start=2):
+        if not line.lstrip().startswith(("#", "unset ")):
+            yield from ((number, name) for name in _BARE.findall(line) if name not in is_set)
+
+
 def quoted_names(script: Script, names: frozenset[str]) -> Iterator[tuple[int, str]]:
-    """Yield line and name of each of these commands that stands in quotes, or in a here-document."""
-    plain = {(command.line, word) for command in commands(script) for word in command.words}
+    """Yield line and name of each of these commands that stands in text, or behind another command."""
+    plain = {(command.line, command.program) for command in commands(script)}
     for number, line in enumerate(script.body.split("\n"), start=2):
         if not line.lstrip().startswith("#"):
             for name in _WORD.findall(line):
@@ -141,7 +153,10 @@ def quoted_names(script: Script, names: frozenset[str]) -> Iterator[tuple[int, s
 
 
 def _logical_lines(script: Script) -> Iterator[Line]:
-    """Yield lines with continuations joined, without comments and here-documents, quoted characters as `_`."""
+    """Yield lines with continuations joined, without comments and here-documents, quoted characters as `_`.
+
+    Raises UsageError if a quotation mark has no partner.
+    """
     code = _Code()
     joined, until, start = "", "", 2
     lines = script.body.split("\n")
@@ -160,6 +175,8 @@ def _logical_lines(script: Script) -> Iterator[Line]:
         else:
             yield Line(start, joined)
             joined = ""
+    if code.is_quoted:
+        raise UsageError(f"line {start}: a quotation mark has no partner; add it")
     yield Line(start, joined)
 
 
@@ -181,13 +198,13 @@ class _Code:
 
     @property
     def is_literal(self) -> bool:
-        """Whether the next character is in single quotes."""
-        return self._inside[-1:] == ["'"]
+        """Whether the next character is in single quotes, in which a line does not continue."""
+        return self._inside[-1:] in (["'"], ["$'"])
 
     @property
     def is_quoted(self) -> bool:
         """Whether the next character is in single or double quotes."""
-        return self._inside[-1:] in (["'"], ['"'])
+        return self.is_literal or self._inside[-1:] == ['"']
 
     def read(self, line: str) -> str:
         """Return the line without its comment; quoted characters are `_`."""
@@ -195,22 +212,23 @@ class _Code:
         while place < len(line):
             char, pair = line[place], line[place : place + 2]
             place += 1
-            if self.is_literal:
+            if char == "'" and self.is_literal:
                 code += "_"
-                if char == "'":
-                    self._inside.pop()
+                self._inside.pop()
+            elif self._inside[-1:] == ["'"]:
+                code += "_"
             elif char == "\\":
                 code += "__"
                 place += 1
-            elif pair == "$(":
+            elif pair == "$(" and not self.is_literal:
                 self._inside.append("(")
                 code += pair
                 place += 1
-            elif self._inside[-1:] == ['"']:
+            elif self.is_quoted:
                 code += char if char == "`" else "_"
                 self._in_double_quotes(char)
             elif char in "\"'":
-                self._inside.append(char)
+                self._inside.append("$'" if char == "'" and code[-1:] == "$" else char)
                 code += "_"
             elif char == "#" and (not code or code[-1].isspace() or code[-1] in ";&|("):
                 break
@@ -220,6 +238,8 @@ class _Code:
         return code
 
     def _in_double_quotes(self, char: str) -> None:
+        if self.is_literal:
+            return
         if char == '"':
             self._inside.pop()
         elif char == "`":

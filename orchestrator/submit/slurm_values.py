@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.errors import UsageError
+from orchestrator.submit.name_rules import is_workload_name
 
 MAX_ARRAY_TASKS: Final = 100_000
+MAX_NUMBER: Final = 10_000
+"""Maximum number of nodes, tasks, CPUs and GPUs; each node has its name in a variable."""
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
 _MEMORY = re.compile(r"(\d+)([KMGT]?)B?", re.ASCII | re.IGNORECASE)
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?", re.ASCII)
 _GPUS = re.compile(r"(?:([^:,=\d][^:,=]*):)?(\d+)", re.ASCII)
+_STATES: Final = {"afterok": "succeeded", "afterany": "ended", "afternotok": "failed"}
 _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -32,10 +36,10 @@ class Array:
 
 
 def parse_number(text: str) -> int:
-    """Return a whole number from 1 up."""
-    if text.isascii() and text.isdecimal() and 0 < len(text) <= 9 and int(text) > 0:
+    """Return a whole number from 1 to `MAX_NUMBER`."""
+    if text.isascii() and text.isdecimal() and len(text) <= 9 and 0 < int(text) <= MAX_NUMBER:
         return int(text)
-    raise UsageError("is not possible; give a whole number from 1 up")
+    raise UsageError(f"is not possible; give a whole number from 1 to {MAX_NUMBER}")
 
 
 def parse_nodes(text: str) -> int:
@@ -62,13 +66,13 @@ def parse_time_seconds(text: str) -> int:
             "days-hours:minutes or days-hours:minutes:seconds"
         )
     days, *parts = match.groups()
-    given = [int(part) for part in parts if part is not None]
+    numbers = [int(part) for part in parts if part is not None]
     if days is not None:
-        hours, minutes, seconds = (*given, 0, 0)[:3]
-    elif len(given) == 3:
-        hours, minutes, seconds = given
+        hours, minutes, seconds = (*numbers, 0, 0)[:3]
+    elif len(numbers) == 3:
+        hours, minutes, seconds = numbers
     else:
-        hours, minutes, seconds = 0, *(*given, 0)[:2]
+        hours, minutes, seconds = 0, *(*numbers, 0)[:2]
     total = ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
     return -(-total // 60) * 60
 
@@ -95,7 +99,7 @@ def parse_gpus(text: str) -> tuple[str, int]:
     Example: `parse_gpus("a100:4")` returns `('a100', 4)`.
     """
     match = _GPUS.fullmatch(text)
-    if match is None or len(text) > 64 or not int(match[2]):
+    if match is None or len(text) > 64 or not 0 < int(match[2]) <= MAX_NUMBER:
         raise UsageError("is not possible; give one number of GPUs, such as 4 or a100:4")
     return match[1] or "", int(match[2])
 
@@ -111,6 +115,25 @@ def parse_gres(text: str) -> tuple[str, int]:
     if not colon:
         return "", 1
     return parse_gpus(rest if rest[-1:].isdecimal() and (":" in rest or rest.isdecimal()) else f"{rest}:1")
+
+
+def parse_dependency(text: str) -> tuple[str, ...]:
+    """Return `JOB:STATE` for each job of `afterok:JOB[:JOB][,TYPE:JOB]`; all states must be reached.
+
+    Example: `parse_dependency("afterok:a:b,afterany:c")` returns `('a:succeeded', 'b:succeeded', 'c:ended')`.
+    """
+    states: list[str] = []
+    for part in text.split(","):
+        kind, *jobs = part.split(":")
+        if kind not in _STATES or not jobs:
+            raise UsageError(f"is not possible; muster knows {', '.join(_STATES)}, each with names of jobs")
+        for job in jobs:
+            if not is_workload_name(job):
+                raise UsageError(
+                    f"has no name of a job in {job!r}; give the name that 'muster sbatch' printed"
+                )
+            states.append(f"{job}:{_STATES[kind]}")
+    return tuple(states)
 
 
 def parse_array(text: str) -> Array:

@@ -198,6 +198,31 @@ def test_generic_resources_are_gpus(text: str, gpus: tuple[str, int] | None) -> 
     _agrees(slurm_values.parse_gres, text, gpus)
 
 
+@pytest.mark.parametrize(
+    ("text", "states"),
+    [
+        ("afterok:a-0", ("a-0:succeeded",)), ("afterany:a:b,afternotok:c", ("a:ended", "b:ended", "c:failed")),
+        ("afterok:a?afterok:b", None), ("after:a", None), ("aftercorr:a", None), ("singleton", None), ("afterok", None),
+        ("afterok:", None), ("afterok:12", None), ("afterok:a+5", None), ("", None), ("expand:a", None),
+    ],
+)  # fmt: skip
+def test_a_dependency_is_a_state_of_each_job(text: str, states: tuple[str, ...] | None) -> None:
+    _agrees(slurm_values.parse_dependency, text, states)
+
+
+def test_a_chain_of_scripts_waits_by_name(muster: Muster, server: MemoryApiServer) -> None:
+    first = muster("sbatch", "--image=a", "--parsable", "--wrap", "true").out.strip()
+    made = muster(
+        "sbatch", "--image=a", "--dependency", f"afterok:{first}", "--wrap", "echo $SLURM_JOB_DEPENDENCY"
+    )
+    assert made.code == 0, made.err
+    job = server.find("jobs", "wrap-1", "muster-team-a")
+    assert job is not None
+    assert job["spec"]["suspend"] is True
+    script = job["spec"]["template"]["spec"]["containers"][0]["command"][2]
+    assert "SLURM_JOB_DEPENDENCY=afterok:wrap-0;" in script
+
+
 def _agrees(parse: Callable[[str], object], text: str, value: object) -> None:
     if value is None:
         with pytest.raises(UsageError):
@@ -263,7 +288,8 @@ def test_an_unknown_option_is_never_ignored(word: str) -> None:
 @pytest.mark.parametrize("program", ["scontrol", "sbatch", "ml", "singularity"])
 @pytest.mark.parametrize(
     "line", ["{}", "a && {} b", "x=$({} y | head)", 'echo "$({} y)"', "if {}; then", "A=1 {} x", "echo `{} x`",
-             "/usr/bin/{} x", "a |\\\n  {} x", 'echo "a\nb $({} z)"', "f() { {}; }", "! {} x", "a; time {} b"]
+             "/usr/bin/{} x", ">out {} x", "2> err A=1 {} x", "x=$'it\\'s'\n{} x", "# don't\n{} x", "a \\\" b; {} x",
+     "a |\\\n  {} x", 'echo "a\nb $({} z)"', "f() { {}; }", "! {} x", "a; time {} b"]
 )  # fmt: skip
 def test_a_command_that_the_container_lacks_is_found_wherever_it_stands(program: str, line: str) -> None:
     body = line.replace("{}", program, 1) if line != "f() { {}; }" else f"f() {{ {program}; }}"
@@ -299,6 +325,31 @@ def test_variables_of_the_shell_travel_by_name(export: str, words: list[str] | s
     else:
         found = zip(result.words, result.words[1:], strict=False)
         assert [value for flag, value in found if flag == "--environment"] == words
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("eval 'scontrol show'", "scontrol"), ("nohup sbatch next.sh", "sbatch"), ("a | xargs scancel", "scancel"),
+        ("trap 'squeue' USR1", "squeue"), ("bash <<E\nsinfo\nE", "sinfo"),
+        ("echo $((SLURM_RESTART_COUNT + 1))", "SLURM_RESTART_COUNT"), ("printenv SLURM_CONF", "SLURM_CONF"),
+    ],
+)  # fmt: skip
+def test_a_name_that_may_be_used_is_said(line: str, name: str) -> None:
+    result = _translated(*line.split("\n"))
+    assert result.problems == ()
+    assert [name in note for note in result.notes] == [True]
+
+
+def test_a_quotation_that_never_ends_is_refused_because_it_hides_commands() -> None:
+    assert _translated("echo 'a", "module load x").problems == (
+        "job.sh: line 2: a quotation mark has no partner; add it",
+    )
+
+
+@pytest.mark.parametrize("options", ["--nodes=999999999", "--ntasks=99999999", "--gpus=99999999", "-c 10001"])
+def test_a_number_that_no_cluster_has_is_refused_at_once(options: str) -> None:
+    assert "is not possible; give" in _translated(f"#SBATCH {options}").problems[0]
 
 
 def test_a_variable_is_refused_unless_it_is_set_or_has_a_default() -> None:
