@@ -1,1 +1,1 @@
-"""Kubernetes objects to the planner's snapshot."""
+"""The conversion of Kubernetes objects to the planner's snapshot."""

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets in the planner's terms: how many of which pods may be evicted now."""
+"""PodDisruptionBudgets in the planner's terms: the protected pods, and how many of them may be evicted now."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -11,7 +11,7 @@ from orchestrator.planner.model import Budget
 
 
 class Budgets:
-    """Reads each budget alone. If one cannot be read, no pod of its namespace is evicted."""
+    """Reads each budget separately. If a budget cannot be read, no pod of its namespace is evicted."""
 
     def __init__(self, last: LastObject | None = None) -> None:
         self._boundary = Boundary(last)
@@ -24,11 +24,11 @@ class Budgets:
         evicted: Collection[str],
         refused: Mapping[str, str],
     ) -> tuple[Budget, ...]:
-        """The budgets that protect any of the pods (by uid), by name; afterwards `skipped` has the unreadable.
+        """Return the budgets for pods (by uid), sorted by name. Afterwards `skipped` has the unreadable budgets.
 
-        An eviction that was begun and that the watch has not shown yet (`evicted`) counts already. A budget whose
-        status is older than the budget allows nothing. `refused` has, by uid, why the API server did not evict a pod
-        just now.
+        `evicted` are pods (uids) whose eviction has begun and is not shown by the watch: they count as evicted. A
+        budget whose status is older than its specification allows no eviction. `refused` has, by uid, why the API
+        server refused the eviction of a pod just now.
         """
         read = [Budget(f"an answer to the last try ({why})", 0, (uid,)) for uid, why in refused.items()]
         skipped: list[SkippedObject] = []
@@ -61,7 +61,7 @@ def planner_budgets(
     evicted: Collection[str],
     refused: Mapping[str, str],
 ) -> tuple[Budget, ...]:
-    """`Budgets.read`, once."""
+    """Return the result of `Budgets.read`, for a single call."""
     return Budgets().read(budgets, pods, evicted, refused)
 
 

@@ -1,7 +1,8 @@
-"""The number of GPUs, or their memory, in requests and allocations of claims, as quotas count them. Pure.
+"""The number or memory of GPUs in requests and allocations of ResourceClaims, as quotas count them. Pure.
 
-A class is one of GPUs if its selectors accept one that is published. The first alternative with GPUs counts. Memory
-of GPUs that are shared counts as memory; with other GPUs in the same pod each part counts as a whole.
+A DeviceClass is a class of GPUs if its selectors accept a published GPU. Of a request's alternatives, the first with
+GPUs counts. An amount of memory of a shared GPU counts as a fraction. If the same pod has other GPUs too, each fraction
+counts as a whole GPU.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -23,21 +24,21 @@ from orchestrator.observe.published_gpus import PublishedGpus
 from orchestrator.planner.model import Request
 
 MAX_COST_NS: Final = 2_000_000_000
-"""Maximum cost of the selectors of all classes. Classes beyond it are not counted: about 20,000 evaluations."""
+"""Maximum cost of the selectors of all classes, about 20,000 evaluations. Classes beyond it do not count as GPUs."""
 
 _MEMORY: Final = ("memory", f"{GPU_DRIVER}/memory")
 
 
 @dataclass(frozen=True, slots=True)
 class GpuAmounts:
-    """Whole GPUs, and parts: the memory of each. `devices` are the indices that are held."""
+    """The number of whole GPUs, and the memory of each fraction. `devices` are the indices of allocated GPUs."""
 
     whole: int = 0
     parts_mib: tuple[int, ...] = ()
     devices: tuple[int, ...] = ()
 
     def plus(self, other: "GpuAmounts") -> "GpuAmounts":
-        """Both together."""
+        """Return the sum of both."""
         return GpuAmounts(
             self.whole + other.whole,
             self.parts_mib + other.parts_mib,
@@ -45,7 +46,7 @@ class GpuAmounts:
         )
 
     def added_to(self, request: Request, specs: tuple[ClaimSpec, ...]) -> Request:
-        """The request with these GPUs, and the specifications of the claims that hold nothing yet."""
+        """Return the request with these GPUs added, and with `specs`, the specifications of claims without devices."""
         whole = self.whole + request.gpu_count
         if self.parts_mib and not whole and not request.is_shared and len(set(self.parts_mib)) == 1:
             return replace(
@@ -58,7 +59,7 @@ class GpuAmounts:
 
 
 class GpuClasses:
-    """The classes of GPUs, by the published GPUs. `most` is the number of GPUs of the largest node."""
+    """Finds the DeviceClasses of GPUs. `samples` are published GPUs, `most` the number of GPUs of the largest node."""
 
     def __init__(self, classes: Mapping[str, DeviceClass], samples: Collection[Device], most: int) -> None:
         self._classes = classes
@@ -68,7 +69,7 @@ class GpuClasses:
         self._left_ns = MAX_COST_NS
 
     def amounts(self, spec: ClaimSpec) -> GpuAmounts:
-        """The request of a claim."""
+        """Return the GPUs that a claim with this specification requests."""
         total = GpuAmounts()
         for choice in spec.requests:
             requested = (self._amounts(request) for request in choice.alternatives)
@@ -88,7 +89,7 @@ class GpuClasses:
         return GpuAmounts(whole=count)
 
     def _sample(self, name: str) -> Device | None:
-        """A GPU that the class accepts, if there is one."""
+        """Return a GPU that the class accepts, or None."""
         if name not in self._accepted:
             self._accepted[name] = self._find_sample(name)
         return self._accepted[name]
@@ -123,7 +124,7 @@ class GpuClasses:
 
 
 def claimed_gpus(specs: Iterable[ClaimSpec], classes: GpuClasses) -> GpuAmounts:
-    """The request of claims without devices."""
+    """Return the GPUs that claims with these specifications request together."""
     total = GpuAmounts()
     for spec in specs:
         total = total.plus(classes.amounts(spec))
@@ -131,7 +132,7 @@ def claimed_gpus(specs: Iterable[ClaimSpec], classes: GpuClasses) -> GpuAmounts:
 
 
 def held_gpus(allocations: Iterable[Allocation], gpus: PublishedGpus | None) -> GpuAmounts:
-    """The claims' shares of these GPUs."""
+    """Return the amounts of these GPUs in the allocations."""
     indices = {} if gpus is None else {device_id: index for index, device_id in enumerate(gpus.ids)}
     memory_mib = 0 if gpus is None else gpus.memory_mib
     whole: list[int] = []
@@ -152,7 +153,7 @@ def held_gpus(allocations: Iterable[Allocation], gpus: PublishedGpus | None) -> 
 
 
 def _memory_mib(amounts: Amounts | None) -> int:
-    """Memory in MiB, rounded up; 0 if unknown."""
+    """Return the memory in MiB, rounded up; 0 if it is not among the amounts."""
     listed = dict(amounts or ())
     nano = next((listed[name] for name in _MEMORY if name in listed), 0)
     return -(-nano // MIB_NANO)

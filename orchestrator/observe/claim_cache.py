@@ -1,4 +1,4 @@
-"""ResourceClaims as they will be once the allocations under way are written.
+"""ResourceClaims as they will be after the started allocations are written.
 
 watch ──> note ──────────────┐
 grants ──> assume ──> the claim as it will be ──> Reader
@@ -22,7 +22,7 @@ _NO_KEYS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class ClaimCache:
-    """Claims by key, which is the namespace and the name. `assumed` are the claims with an allocation under way."""
+    """The claims by key (namespace and name). `assumed` are the claims with started allocations."""
 
     def __init__(self, boundary: Boundary, slices: SliceReader) -> None:
         self._objects = ReadObjects(boundary)
@@ -37,7 +37,7 @@ class ClaimCache:
         self.assumed: Mapping[str, dra.ObservedClaim] = MappingProxyType(self._assumed)
 
     def note(self, changed: ResourceClaim, *, is_there: bool) -> set[str]:
-        """Take a change of a claim; return the names of the nodes on which it holds or held devices."""
+        """Apply a change of a claim. Return the names of the nodes on which it had or has devices."""
         key = key_of(changed)
         before = self._claims.get(key)
         put(self._shown, key, changed if is_there else None)
@@ -57,23 +57,25 @@ class ClaimCache:
         return nodes
 
     def assume(self, key: str, claim: dra.ObservedClaim) -> None:
-        """Assume until `forget` that the allocation under way is written."""
+        """Assume until `forget` that the claim is allocated like `claim`."""
         self._assumed[key] = claim
         self._changed.add(key)
 
     def forget(self, key: str) -> None:
-        """Assume nothing about the claim: it counts as the watch shows it."""
+        """End the assumption about the claim: the state that the watch shows counts."""
         self._assumed.pop(key, None)
         self._changed.add(key)
 
     def settle(self) -> tuple[set[str], set[str]]:
-        """Return the claims whose assumption began or ended since the last call, and the owners of new claims."""
+        """Return the claims (keys) whose assumption changed since the last call, and the owners (uids) of created
+        ones.
+        """
         changed, self._changed = self._changed, set()
         owners = {uid for uid, key in self._made_of.items() if key in changed} if changed else set()
         return changed, owners
 
     def claims(self) -> tuple[dra.ObservedClaim, ...]:
-        """The claims by key, as they will be."""
+        """Return all readable claims with their assumptions, sorted by key."""
         claims = {
             key: listed for key, listed in self._claims.items() if isinstance(listed, dra.ObservedClaim)
         }
@@ -81,29 +83,29 @@ class ClaimCache:
         return tuple(claims[key] for key in sorted(claims))
 
     def claim(self, key: str) -> dra.ObservedClaim | None:
-        """The claim as it will be, if it can be read."""
+        """Return the claim with its assumption; None if it is unknown or unreadable."""
         listed = self._assumed.get(key) or self._claims.get(key)
         return listed if isinstance(listed, dra.ObservedClaim) else None
 
     def shown(self, key: str) -> ResourceClaim | None:
-        """The claim as the API server has it, as far as the watch shows."""
+        """Return the object that the watch shows, or None."""
         return self._shown.get(key)
 
     def read(self, key: str) -> dra.ObservedClaim | Unreadable | None:
-        """The claim as far as the watch shows it, or why it cannot be read."""
+        """Return the claim that the watch shows, without assumptions, or the reason why it cannot be read."""
         return self._claims.get(key)
 
     def keys_on(self, node: str) -> Iterable[str]:
-        """The keys of the claims that hold devices of a node, as far as the watch shows."""
+        """Return the keys of the claims that hold devices of a node, without assumptions."""
         return self._keys_on.get(node, _NO_KEYS)
 
     @staticmethod
     def is_made(claim: ResourceClaim) -> bool:
-        """Whether the claim was made for the GPUs of the pod that owns it."""
+        """Whether the claim was created for the GPUs of the pod that owns it."""
         return NAME_INFIX in key_of(claim) and claim.metadata.controller is not None
 
     def made_for(self, pod: Pod) -> str | None:
-        """The key of the claim that muster made for the pod's GPUs, if the watch shows that it holds some."""
+        """Return the key of the claim that was created for the pod's GPUs if the watch shows its devices, or None."""
         key = f"{pod.metadata.namespace}/{claim_name(pod)}"
         shown = self._shown.get(key)
         if shown is None or shown.status.allocation is None or shown.metadata.controller is None:
@@ -111,15 +113,15 @@ class ClaimCache:
         return key if shown.metadata.controller.uid == pod.metadata.uid else None
 
     def key_made_for(self, uid: str) -> str | None:
-        """The key of the claim for the GPUs of the pod with this uid, even if the pod does not name it."""
+        """Return the key of the claim that was created for this pod (uid), even if the pod does not name it."""
         return self._made_of.get(uid)
 
     def made_owners(self) -> Iterable[str]:
-        """The uids of the pods for whose GPUs a claim was made."""
+        """Return the uids of the pods for whose GPUs a claim was created."""
         return self._made_of
 
     def other_holder(self, key: str, allocation: dra.Allocation) -> str | None:
-        """Another claim that also holds one of the devices, or more of it than it has, as far as the watch shows."""
+        """Return the key of another claim that holds one of the devices, or shares it beyond its capacity; or None."""
         for result in allocation.results:
             others = [other for other in self._holders.get(result.device_id, ()) if other != key]
             if others and (not result.share_id or self._is_overfull(result.device_id)):
@@ -127,11 +129,11 @@ class ClaimCache:
         return None
 
     def skipped(self) -> Iterable[SkippedObject]:
-        """The claims that cannot be read."""
+        """Return the claims that cannot be read."""
         return self._objects.skipped()
 
     def _count(self, key: str, allocation: dra.Allocation, sign: int) -> None:
-        """Remember the devices that the claim holds and their nodes, or (-1) forget them."""
+        """Add (`sign` 1) or remove (-1) the devices of the claim and their nodes."""
         for result in allocation.results:
             if result.admin_access:
                 continue
@@ -146,7 +148,7 @@ class ClaimCache:
                 discard(self._keys_on, name, key)
 
     def _is_overfull(self, device_id: dra.DeviceId) -> bool:
-        """Whether the claims that share the device have more of it than there is."""
+        """Whether the claims that share the device have more than its capacity."""
         consumed: dict[str, int] = {}
         claims = (self._claims.get(key) for key in self._holders.get(device_id, ()))
         for listed in claims:
@@ -156,19 +158,19 @@ class ClaimCache:
                 if result.device_id != device_id or result.admin_access:
                     continue
                 if not result.share_id:
-                    return True  # one claim has all of it
+                    return True  # a claim holds the whole device
                 for name, nano in result.consumed:
                     consumed[name] = consumed.get(name, 0) + nano
         return self._slices.is_overfull(device_id, consumed)
 
 
 def key_of(claim: ResourceClaim) -> str:
-    """Return the namespace and the name of a claim."""
+    """Return the key of a claim: `namespace/name`."""
     return f"{claim.metadata.namespace}/{claim.metadata.name}"
 
 
 def nodes_of(allocation: dra.Allocation) -> Iterator[str]:
-    """The names of the nodes that the allocation is bound to, as far as it names them."""
+    """Yield the names of the nodes to which the allocation is bound by name."""
     for requirement in allocation.nodes.fields if allocation.nodes is not None else ():
         if requirement.key == "metadata.name" and requirement.operator == "In":
             yield from requirement.values

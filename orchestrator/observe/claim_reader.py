@@ -1,7 +1,7 @@
-"""Slices, classes and claims as they change, and their meaning for nodes and pods.
+"""The effects of ResourceSlices, DeviceClasses and ResourceClaims on nodes and pods, updated by changes.
 
-If several pods share a claim, its GPUs count as those of one of them. It is the oldest pod with a node, else the
-oldest of each pending workload. Terminating pods do not count beside others. The other pods count nothing.
+If several pods share a claim, its GPUs count only for the oldest bound pod. If none is bound, they count for the oldest
+pod of each workload. A terminating pod is chosen only if all bound users terminate.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -30,9 +30,9 @@ _NO_USERS: Final[Mapping[str, Pod]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class PodClaims:
-    """A pod's claims for the planner: their keys, their GPUs in quotas, the nodes on which they can be used.
+    """A pod's claims in the planner's terms: their keys, the request with their GPUs, and the nodes that can use them.
 
-    `devices` are the indices of the GPUs that they hold on the pod's node.
+    `devices` are the indices of the GPUs that they hold on the pod's node. `extended` is the claim to create.
     """
 
     keys: tuple[str, ...]
@@ -43,7 +43,7 @@ class PodClaims:
 
 
 class ClaimReader:
-    """The pods that use claims. `slices` and `cache` have the objects of dynamic resource allocation."""
+    """The pods that use claims. `slices` and `cache` have the other objects of dynamic resource allocation."""
 
     def __init__(self, boundary: Boundary) -> None:
         self.slices = SliceReader(boundary)
@@ -53,7 +53,7 @@ class ClaimReader:
         self._dynamic: dra.DynamicResources | None = dra.NO_DYNAMIC_RESOURCES
 
     def note(self, changed: DynamicObject, *, is_there: bool) -> tuple[set[str], set[str]]:
-        """Take a change; return the names of nodes and the uids of pods that it may concern."""
+        """Apply a change. Return the names of nodes and the uids of pods that must be read again."""
         self._dynamic = None
         if isinstance(changed, ResourceClaim):
             users = self._users_of([key_of(changed)])
@@ -67,14 +67,14 @@ class ClaimReader:
         return nodes, self._with_claims() if nodes else set()
 
     def settle(self) -> set[str]:
-        """Return the uids of the pods that assumptions since the last call may concern."""
+        """Return the uids of pods that must be read again because assumptions changed since the last call."""
         changed, owners = self.cache.settle()
         if changed:
             self._dynamic = None
         return self._users_of(changed) | owners
 
     def dynamic(self) -> dra.DynamicResources:
-        """Return everything in the planner's terms; the same object while nothing changes."""
+        """Return all these objects in the planner's terms; the same object as before if nothing changed."""
         if self._dynamic is None:
             self._dynamic = dra.DynamicResources(self.slices.slices, self.slices.classes, self.cache.claims())
         return self._dynamic
@@ -85,7 +85,7 @@ class ClaimReader:
         yield from self.cache.skipped()
 
     def nodes_of(self, pod: Pod) -> set[str]:
-        """The nodes where the pod's claims hold devices: its noted claims, and those that it names now."""
+        """Return the nodes on which claims of the pod hold devices: claims that it named before or names now."""
         uid = pod.metadata.uid
         made = self.cache.key_made_for(uid)
         return {
@@ -96,7 +96,7 @@ class ClaimReader:
         }
 
     def note_pod(self, pod: Pod, *, is_there: bool) -> set[str]:
-        """Take a change of a pod that may have claims; return the uids of those that share them with it."""
+        """Apply a change of a pod. Return the uids of other pods that share its claims."""
         uid = pod.metadata.uid
         before = self._keys_of.get(uid, ())
         keys = _keys(pod) if is_there and may_have_claims(pod) else ()
@@ -108,7 +108,7 @@ class ClaimReader:
         return {other for key in (*before, *keys) for other in self._users.get(key, _NO_USERS)} - {uid}
 
     def foreign_gpus(self, node: str, is_ours: Callable[[str], bool]) -> tuple[int, ...]:
-        """The indices of the node's GPUs in claims that are reserved only for pods that muster does not count."""
+        """Return the node's GPUs (indices) in claims that are reserved only for pods (uids) without `is_ours`."""
         gpus = self.slices.gpus().get(node)
         if gpus is None:
             return ()
@@ -133,9 +133,10 @@ class ClaimReader:
     def read_pod(
         self, pod: Pod, request: Request, node: str | None, workload: Collection[str] | None = None
     ) -> PodClaims | None:
-        """The pod's claims on its node, or on any (None). Raises UnreadableRequest if it has to wait.
+        """Return the pod's claims on `node` (None: unbound). Raises UnreadableRequest if a claim is not ready.
 
-        `request` is the pod's request beside its claims, `workload` the uids of its workload's pods; None: only it.
+        `request` is the pod's request without its claims. `workload` are the uids of its workload's pods; None: only
+        the pod.
         """
         made = self._made_for_gpus(pod, node)
         extended = self._extended_claim(pod, request) if node is None and made is None else None
@@ -143,7 +144,7 @@ class ClaimReader:
             return None if extended is None else PodClaims((), request, extended=extended)
         parts = made if request.is_shared else None
         if made is not None:
-            request = replace(request, gpu_count=0)  # they are the devices of that claim
+            request = replace(request, gpu_count=0)  # the created claim has these GPUs
         keys = _keys(pod) if node else tuple(self._usable_keys(pod))
         if node is None and made is not None:
             keys = (*keys, made)
@@ -160,7 +161,7 @@ class ClaimReader:
             if node is None and listed.allocation.nodes is not None:
                 where = listed.allocation.nodes
                 terms = both(terms, ((*where.expressions, *where.fields),))
-            if key == parts:  # counted by the pod's request, which is the same before and after
+            if key == parts:  # the pod's request already has its fractions
                 held_parts.append(listed.allocation)
             elif is_counted:
                 held.append(listed.allocation)
@@ -185,11 +186,11 @@ class ClaimReader:
         return {uid for key in keys for uid in self._users.get(key, _NO_USERS)}
 
     def _with_claims(self) -> set[str]:
-        """The uids of pods that have claims, or a claim for their GPUs that they may not name yet."""
+        """Return the uids of pods with claims, including pods that do not name their created claim yet."""
         return {*self._keys_of, *self.cache.made_owners()}
 
     def _usable_keys(self, pod: Pod) -> Iterator[str]:
-        """The claims of a pending pod; raises UnreadableRequest if it has to wait for one of them."""
+        """Yield the claim keys of a pending pod. Raises UnreadableRequest if one of them is not ready."""
         made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
         for reference in pod.spec.resource_claims:
             name = reference.resource_claim_name
@@ -219,9 +220,10 @@ class ClaimReader:
             raise UnreadableRequest(f"its ResourceClaim {key} was not made for it")
 
     def _is_counted(self, key: str, pod: Pod, workload: Collection[str] | None) -> bool:
-        """Whether the claim counts with this user: an allocation once, a request once for each pending workload.
+        """Whether the claim's GPUs count for this pod: an allocation counts once, a request once for each pending
+        workload.
 
-        If several workloads share the claim, any of them can start first and then needs the GPUs.
+        If several pending workloads share the claim, each can be the first to start, which then needs the GPUs.
         """
         users = self._users.get(key, _NO_USERS).values()
         if _leaves(pod) and not self._is_given_up(key):
@@ -234,14 +236,14 @@ class ClaimReader:
         return first.metadata.uid == pod.metadata.uid
 
     def _is_given_up(self, key: str) -> bool:
-        """Whether all running users of the claim are terminating: after their end it has no devices."""
+        """Whether all bound users of the claim are terminating, so that it will lose its devices."""
         running = [user for user in self._users.get(key, _NO_USERS).values() if user.spec.node_name]
         return bool(running) and all(map(_leaves, running))
 
     def _made_for_gpus(self, pod: Pod, node: str | None) -> str | None:
-        """The key of the claim that was made for the pod's GPUs, if it is there and holds them.
+        """Return the key of the claim that was created for the pod's GPUs, if it exists and is allocated; or None.
 
-        The claim can exist before the pod names it, if an operator ended in between.
+        If an operator ended in between, the claim can exist although the pod does not name it.
         """
         key = self.cache.made_for(pod) if node is None else None
         extended = pod.status.extended_resource_claim_status
@@ -251,7 +253,7 @@ class ClaimReader:
         return None if listed is None or listed.allocation is None else key
 
     def _extended_claim(self, pod: Pod, request: Request) -> dra.Claim | None:
-        """The claim for the pod's GPUs on a node that publishes them, if there is a class for that."""
+        """Return the claim to create on nodes that publish their GPUs; None without a DeviceClass for GPUs."""
         if (gpu_class := self.slices.gpu_class) is None:
             return None
         if request.is_shared and not request.gpu_count:
@@ -260,17 +262,17 @@ class ClaimReader:
 
 
 def may_have_claims(pod: Pod) -> bool:
-    """Whether the pod has claims of its own, or one that was made for its GPUs."""
+    """Whether the pod names claims, or a claim that was created for its GPUs."""
     return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
 
 
 def gets_gpus_by_claims(pod: Pod) -> bool:
-    """Whether the pod has claims, and no device plugin gives it GPUs beside them."""
+    """Whether the pod has claims and gets no GPUs from a device plugin."""
     return may_have_claims(pod) and not has_gpus_of_plugin(pod)
 
 
 def named_claims(pod: Pod) -> tuple[str, ...]:
-    """The keys of the claims that the pod names, or that were made from its templates."""
+    """Return the keys of the claims that the pod names or that were created from its templates."""
     made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
     names = (
         reference.resource_claim_name or made.get(reference.name) for reference in pod.spec.resource_claims
@@ -279,7 +281,7 @@ def named_claims(pod: Pod) -> tuple[str, ...]:
 
 
 def _keys(pod: Pod) -> tuple[str, ...]:
-    """The keys of these claims, and of the claim for the pod's GPUs."""
+    """Return the keys of `named_claims` and of the claim that was created for the pod's GPUs."""
     extended = pod.status.extended_resource_claim_status
     if extended is None or not extended.resource_claim_name:
         return named_claims(pod)
@@ -290,7 +292,7 @@ def _keys(pod: Pod) -> tuple[str, ...]:
 def _gpus_held_on(
     allocations: Iterable[dra.Allocation], gpus: Mapping[str, PublishedGpus]
 ) -> PublishedGpus | None:
-    """The GPUs of the node that these are bound to."""
+    """Return the GPUs of the node to which the allocations are bound; None if it publishes none."""
     names = (name for allocation in allocations for name in nodes_of(allocation))
     return next((gpus[name] for name in names if name in gpus), None)
 

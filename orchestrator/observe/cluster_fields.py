@@ -1,6 +1,6 @@
-"""The fields of the PodSpec of a pod in a cluster: implemented, irrelevant with a reason, or refused.
+"""The fields of the PodSpec of a pod in a cluster: each is implemented, irrelevant (with a reason), or refused.
 
-A test compares them with the OpenAPI document of the API server, so that no field of a newer Kubernetes is passed over.
+A test compares them with the OpenAPI document of the API server, so that no field of a newer Kubernetes is ignored.
 """
 
 from typing import Final
@@ -58,7 +58,7 @@ POD_SPEC_IN_A_CLUSTER: Final[Rule] = {
 
 
 def refuse_unimplemented(pod: Pod) -> None:
-    """Raise UnreadableRequest if the pod has a field that is refused."""
+    """Raise UnreadableRequest if the pod has a refused field."""
     if pod.spec.scheduling_group is not None:
         raise UnreadableRequest(
             "it has a schedulingGroup, which is not implemented: use the annotation muster.dev/min-member"

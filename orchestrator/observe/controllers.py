@@ -1,8 +1,8 @@
 """The kinds of controllers of other projects, and the gang size that each of them implies. Pure.
 
-A controller's `Gang` is the set of pods that must run for any of its pods to run: a number of pods, or groups by a
-label of the pods. Groups that the controller makes only when others run or have ended are `later`: a gang that waited
-for them would wait for ever.
+A controller's `Gang` are the pods that must run together: a number of pods, or groups by a label of the pods. If the
+controller creates a group only after other groups run or have ended, the group is `later`: a gang that waited for it
+would wait for ever.
 
     JobSet            every replicated job with all pods of all its Jobs; those that wait for others (`dependsOn`,
                       `InOrder`) are later
@@ -45,7 +45,7 @@ from orchestrator.cluster.wire import Object, OwnerReference
 
 MAX_MEMBERS: Final = 1_000_000
 MAX_PARTS: Final = 100
-"""A gang of more parts than this is taken as one number of pods."""
+"""If a gang has more parts, it counts as one number of pods."""
 
 JOBSET_JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 JOBSET_EXCLUSIVE_ANNOTATION: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
@@ -57,12 +57,12 @@ RAY_GROUP_LABEL: Final = "ray.io/group"
 RAY_HEAD_GROUP: Final = "headgroup"
 
 OTHERS: Final = "others"
-"""The pods that no rule names; none of them is required."""
+"""The part of pods that belong to no other part; none of them is required."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Pods of a gang whose label has this `value`; None: every other value. `minimum` of them must run."""
+    """The pods of a gang whose label has this `value`; None: all other values. At least `minimum` of them must run."""
 
     name: str
     minimum: int
@@ -72,14 +72,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """The number of pods that must run for any to run: `minimum`, or with `parts` one for each `label`."""
+    """The pods that must run together: `minimum` pods, or the minimum of each part; parts differ by `label`."""
 
     minimum: int = 1
     label: str = ""
     parts: tuple[Part, ...] = ()
 
     def part_of(self, labels: Mapping[str, str]) -> str:
-        """The part that a pod with these labels belongs to; empty where there are no parts."""
+        """Return the name of the part of a pod with these labels; empty if the gang has no parts."""
         if not self.parts:
             return ""
         value = labels.get(self.label)
@@ -90,7 +90,7 @@ ALONE: Final = Gang()
 
 
 class Controller(Object, frozen=True):
-    """A controller of a kind in the table. `problem` says why its gang could not be read, and is taken as one pod."""
+    """A controller of a kind in `KINDS`. `problem`: the reason of an unreadable gang, which counts as one pod."""
 
     kind: str = ""
     gang: Gang | None = None
@@ -101,9 +101,9 @@ class Controller(Object, frozen=True):
 class ControllerKind:
     """One kind of controller.
 
-    `gang` reads its specification (JSON, and annotations of the object); None: it implies none of its own. `parents`
-    are the kinds of owners that are followed from it; None: any. `group_label`: the pods of each value of it are a
-    workload of their own.
+    `gang` returns the gang from the specification (JSON) and the annotations; None: the kind implies no gang. `parents`
+    are the kinds of owners that are followed upward; None: all. `group_label`: the pods of each value of this label are
+    a separate workload.
     """
 
     group: str
@@ -115,7 +115,7 @@ class ControllerKind:
 
 
 def key_of(reference: OwnerReference) -> tuple[str, str]:
-    """API group and kind of the object that is referred to."""
+    """Return API group and kind of the referenced object."""
     return _key(reference.api_version, reference.kind)
 
 
@@ -125,7 +125,7 @@ def _key(api_version: str, kind: str) -> tuple[str, str]:
 
 
 def climbs(kind: tuple[str, str], parent: tuple[str, str]) -> bool:
-    """Whether pods under an object of `kind` are one workload with all others under its owner, of kind `parent`."""
+    """Whether the pods below an object of `kind` belong to the workload of its owner, of kind `parent`."""
     if parent in ROOTS:
         return False
     known = CONTROLLERS.get(kind)
@@ -133,7 +133,7 @@ def climbs(kind: tuple[str, str], parent: tuple[str, str]) -> bool:
 
 
 def decode(raw: bytes | msgspec.Raw, kind: ControllerKind) -> Controller:
-    """The object of that kind. Raises msgspec.DecodeError when not even its metadata can be read."""
+    """Return the controller. Raises msgspec.DecodeError if its metadata cannot be read."""
     metadata = _OBJECT.decode(raw).metadata
     if kind.gang is None:
         return Controller(metadata=metadata, kind=kind.kind)
@@ -156,7 +156,7 @@ def _jobset(spec: bytes, annotations: Mapping[str, str]) -> Gang:
 
 
 def _replicated(job: ReplicatedJob, annotations: Mapping[str, str]) -> int:
-    """How many pods of a replicated job there are at once before one of them has a node."""
+    """Return the number of pods of a replicated job that are created before one of them has a node."""
     spec = job.template.spec
     pods = 1 if spec.parallelism is None else spec.parallelism
     pods = pods if spec.completions is None else min(pods, spec.completions)
@@ -248,7 +248,7 @@ ROOTS: Final = frozenset(
         ("ray.io", "RayService"),
     }
 )
-"""Kinds that make one workload after the other, or beside the other: their children are the workloads."""
+"""Kinds that create several workloads: each child of such an owner is a workload of its own."""
 
 KINDS: Final = (
     ControllerKind("apps", "deployments", "Deployment", parents=None),
@@ -271,4 +271,4 @@ KINDS: Final = (
     ControllerKind("trainer.kubeflow.org", "trainjobs", "TrainJob"),
 )
 CONTROLLERS: Final = {(kind.group, kind.kind): kind for kind in KINDS}
-"""By API group and kind; the version is that of the reference to it."""
+"""The kinds by API group and kind. The version comes from the owner reference."""

@@ -1,16 +1,17 @@
-"""The GPUs that the bound pods of all namespaces hold, read again for the nodes that changed.
+"""The GPUs that the bound pods of all namespaces hold, computed again for the nodes that changed.
 
-On most nodes muster bound every pod, and nothing is derived. On the others, devices are assigned in this order:
+On most nodes muster bound every pod, so the annotations name all devices. On other nodes, devices are assigned in this
+order:
 
 1. pods that muster bound or is binding
-2. other pods that their kubelets have admitted
+2. other pods that the kubelet has admitted
 3. nominations
 4. other pods
 
-So a pod that was bound by hand to a nominated placement does not get its devices.
+So a pod that a user bound to a node by hand does not get devices that are nominated there.
 
-A device plugin gives a pod a number of GPUs, and chooses them itself. An agent's report of them comes first, for any
-scheduler of the pod. Until then the annotation of muster counts, unless another pod has that GPU.
+A device plugin itself chooses the GPUs of a pod. If an agent has reported them, its report counts, for pods of every
+scheduler. Before the report, muster's annotation counts, unless another pod holds the GPU.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,15 +35,15 @@ _NOTHING_GIVEN: Final["Given"] = {}
 _NO_GPU_NODE: Final = GpuNode(0)
 
 NominatedDevices = dict[str, dict[str, tuple[Request, tuple[int, ...]]]]
-"""By node and uid, the request of a pod and its nominated devices."""
+"""The request and the nominated devices of pods, by node and pod uid."""
 
 
 Given = Mapping[tuple[str, str], tuple[int, ...]]
-"""By namespace and name of a pod, the GPUs of one node that its kubelet gave it."""
+"""The GPUs of one node that the kubelet gave to pods, by namespace and name of the pod."""
 
 
 class Tenant(NamedTuple):
-    """A bound pod that may use GPUs, and its request. `is_foreign`: it is in no project, and nothing is decided."""
+    """A bound pod that can use GPUs, and its request. `is_foreign`: it is in no project; no decision is made."""
 
     pod: Pod
     request: Request
@@ -50,14 +51,14 @@ class Tenant(NamedTuple):
 
 
 class Miscounted(NamedTuple):
-    """A pod that muster bound, and the GPUs that the kubelet gave it instead of those in its annotation."""
+    """A pod that muster bound, and the GPUs that the kubelet gave it instead of the GPUs in its annotation."""
 
     pod: Pod
     given: tuple[int, ...]
 
 
 class DeviceReader:
-    """The bound pods that hold GPUs by their nodes."""
+    """The bound pods that hold GPUs, and their devices, by node."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
@@ -72,12 +73,12 @@ class DeviceReader:
         self._miscounted: dict[str, tuple[Miscounted, ...]] = {}
 
     def note_node(self, node: Node, *, is_there: bool) -> None:
-        """Take a change of a node."""
+        """Apply a change of a node."""
         put(self._nodes, node.metadata.name, node if is_there else None)
         self._touched.add(node.metadata.name)
 
     def note_given(self, node: str, given: Given) -> None:
-        """Take an agent's report of the pods with the GPUs of its node."""
+        """Apply an agent's report of the GPUs that pods of its node have."""
         if self._given.get(node, _NOTHING_GIVEN) == given:
             return
         self._given[node] = given
@@ -85,7 +86,7 @@ class DeviceReader:
         self._touched.add(node)
 
     def note_pod(self, pod: Pod, *, is_there: bool, is_foreign: bool) -> None:
-        """Take a change of a pod, of any namespace and scheduler."""
+        """Apply a change of a pod of any namespace and scheduler."""
         uid, node = pod.metadata.uid, pod.spec.node_name
         waits = is_there and not node and pod.spec.scheduler_name == SCHEDULER_NAME
         put(self._nominated, uid, pod if waits and pod.status.nominated_node_name else None)
@@ -106,17 +107,17 @@ class DeviceReader:
             self._devices.pop(uid, None)
 
     def devices(self, uid: str) -> tuple[int, ...] | None:
-        """The devices that a bound pod holds; None: its annotation says it, or it has nothing to do with GPUs."""
+        """Return the derived devices of a bound pod; None if its annotation counts or it has no GPUs."""
         return self._devices.get(uid)
 
     def foreign_devices(self, node: str) -> tuple[int, ...]:
-        """The devices of a node that pods hold which are in no project."""
+        """Return the devices of the node that foreign pods hold."""
         tenants = self._others.get(node, _NOTHING)
         held = (self._devices.get(uid, NO_GPUS) for uid, tenant in tenants.items() if tenant.is_foreign)
         return tuple(sorted(device for devices in held for device in devices))
 
     def read(self) -> Iterator[Tenant]:
-        """Derive the changes, and yield the pods with other devices than before."""
+        """Compute the devices on changed nodes again, and yield the pods whose devices changed."""
         if self._others:
             self._take_nominations()
         for name in self._touched:
@@ -131,12 +132,12 @@ class DeviceReader:
         self._touched.clear()
 
     def miscounted(self) -> Iterator[Miscounted]:
-        """Yield the pods whose annotations name other GPUs than their kubelets gave them."""
+        """Yield the pods whose annotations differ from the GPUs that the kubelets gave them."""
         for entries in self._miscounted.values():
             yield from entries
 
     def skipped(self) -> Iterator[SkippedObject]:
-        """Yield the pods that do not count as their annotations say, with the difference."""
+        """Yield the pods whose devices are not those of their annotation, with the difference."""
         for tenants in self._others.values():
             for uid, tenant in tenants.items():
                 devices = self._devices.get(uid, NO_GPUS)
@@ -146,7 +147,7 @@ class DeviceReader:
                     yield SkippedObject.of("Pod", tenant.pod.metadata, why)
 
     def _take_nominations(self) -> None:
-        """Remember the devices of nominated pods, and touch the nodes on which they changed."""
+        """Store the devices of nominated pods, and mark the nodes on which these changed."""
         before = self._nominated_devices
         after: NominatedDevices = {}
         for uid, pod in self._nominated.items():
@@ -161,7 +162,7 @@ class DeviceReader:
     def _work_out(
         self, name: str, tenants: Mapping[str, Tenant], assigned: dict[str, tuple[int, ...]]
     ) -> dict[str, tuple[int, ...]]:
-        """By uid, the devices of the pods on a node that muster did not bind; with an agent's report, of all pods."""
+        """Return, by uid, the devices of pods that muster did not bind; after an agent's report, of all pods."""
         node = NodeDevices(self._gpus_of(name))
         for uid, devices in assigned.items():
             node.occupy(tenants[uid].request, devices)
@@ -171,7 +172,7 @@ class DeviceReader:
             tenants[uid] for uid in sorted(tenants, key=lambda uid: _age(tenants[uid])) if uid not in assigned
         ]
         admitted = [tenant for tenant in in_order if _is_as_muster_writes(tenant)]
-        # parts first: a reservation holds that very GPU, while the kubelet may give any others as whole ones
+        # fractions first: their reservation holds exactly this GPU, whole GPUs can be any others
         admitted.sort(key=lambda tenant: not tenant.request.is_shared)
         held = assigned | _settle(node, admitted)
         in_order = [tenant for tenant in in_order if tenant.pod.metadata.uid not in held]
@@ -192,9 +193,9 @@ class DeviceReader:
 
 
 def _assigned(tenants: Mapping[str, Tenant], given: Given) -> dict[str, tuple[int, ...]]:
-    """By uid, the devices of the pods in an agent's report.
+    """Return, by uid, the devices of pods that are known from an agent's report.
 
-    Pods with whole GPUs that hold the requested number; pods with fractions, whose GPUs a reservation holds.
+    These are pods that hold the requested number of whole GPUs, and pods with fractions of reserved GPUs.
     """
     answer = {}
     for uid, tenant in tenants.items() if given else ():
@@ -228,20 +229,20 @@ def _is_as_muster_writes(tenant: Tenant) -> bool:
 
 
 def _is_there(tenant: Tenant) -> bool:
-    """Whether its kubelet has admitted the pod, or no kubelet will refuse it."""
+    """Whether the kubelet has admitted the pod, or the pod is foreign."""
     return tenant.is_foreign or bool(tenant.pod.status.start_time)
 
 
 def _age(tenant: Tenant) -> tuple[bool, str, str, str]:
-    """Foreign pods first, because they cannot be evicted."""
+    """Return the sort key: foreign pods first, because they cannot be evicted, then by age."""
     metadata = tenant.pod.metadata
     return not tenant.is_foreign, metadata.creation_timestamp, metadata.name, metadata.uid
 
 
 def _settle(node: NodeDevices, tenants: Iterable[Tenant]) -> dict[str, tuple[int, ...]]:
-    """By uid, the devices of these pods, one after the other.
+    """Assign devices to these pods one after the other. Return the devices by uid.
 
-    If a pod was created for muster, the devices of its annotation are used if they are free.
+    If the devices in the annotation of a muster pod are free, it gets these.
     """
     held = {}
     for tenant in tenants:

@@ -1,4 +1,4 @@
-"""Small steps on dictionaries that are kept current by changes."""
+"""Helpers for dictionaries that are updated by changes."""
 
 from typing import TypeVar
 
@@ -7,7 +7,7 @@ V = TypeVar("V")
 
 
 def put(mapping: dict[K, V], key: K, value: V | None) -> None:
-    """Set the key to the value; remove it where the value is None."""
+    """Set the key to the value, or remove the key if the value is None."""
     if value is None:
         mapping.pop(key, None)
     else:
@@ -15,7 +15,7 @@ def put(mapping: dict[K, V], key: K, value: V | None) -> None:
 
 
 def discard(groups: dict[K, dict[str, V]], group: K, member: str) -> None:
-    """Remove the member from its group, and a group that is empty then."""
+    """Remove the member from its group. If the group is then empty, remove it."""
     members = groups.get(group)
     if members is not None:
         members.pop(member, None)

@@ -1,7 +1,7 @@
 """The effective request of a pod by Kubernetes' formula: sidecars, init containers, resizes, pod level and overhead.
 
-kube-scheduler and the kubelet count the same for a pod: `PodRequests` of k8s.io/component-helpers 0.36. Amounts are in
-thousandths of the unit, to which the API server rounds each quantity up when it stores the pod. Pure.
+kube-scheduler and the kubelet compute the same request: `PodRequests` of k8s.io/component-helpers 0.36. Amounts are in
+thousandths of the unit. The API server rounds each quantity up to thousandths when it stores the pod. Pure.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,8 @@ def effective_request(pod: Pod, resource: str) -> int:
             sidecars += amount
             starting = max(starting, sidecars)
         else:
-            # The sidecars that are declared before it run meanwhile; those after it do not (KEP-753).
+            # Sidecars that are declared before an init container run at the same time; later sidecars do not
+            # (KEP-753).
             starting = max(starting, sidecars + _of_container(pod, starter, None, resource))
     total = max(running, starting)
     if spec.resources.requests or spec.resources.limits:
@@ -56,7 +57,7 @@ def requested_names(pod: Pod) -> set[str]:
 
 
 def resize_state(pod: Pod) -> tuple[object, ...]:
-    """The part of the pod's status that the formula reads: equal states of one pod have equal effective requests."""
+    """Return a key of the status fields that the formula reads: equal keys of one pod mean equal effective requests."""
     status = pod.status
     resized = tuple((name, one.resources, one.allocated_resources) for name, one in _resized(pod).items())
     is_infeasible = bool(resized or status.resources) and _is_infeasible(pod)
@@ -64,7 +65,7 @@ def resize_state(pod: Pod) -> tuple[object, ...]:
 
 
 def _resized(pod: Pod) -> dict[str, ContainerStatus]:
-    """The containers, by name, whose resources the kubelet reports."""
+    """Return the containers whose resources the kubelet reports, by name."""
     status = pod.status
     if not status.container_statuses and not status.init_container_statuses:
         return {}
@@ -74,7 +75,7 @@ def _resized(pod: Pod) -> dict[str, ContainerStatus]:
 
 def _of_container(pod: Pod, container: Container, status: ContainerStatus | None, resource: str) -> int:
     resources = container.resources
-    # The API server takes a limit for the request where there is none.
+    # If a container has a limit and no request, the API server uses the limit as the request.
     amount = _parsed(resources.requests if resource in resources.requests else resources.limits, resource)
     if status is None or status.resources is None:
         return amount
@@ -82,7 +83,7 @@ def _of_container(pod: Pod, container: Container, status: ContainerStatus | None
 
 
 def _at_pod_level(pod: Pod, resource: str, total: int) -> int:
-    """The request of the pod as a whole instead of the containers' `total`, if it has one."""
+    """Return the pod-level request if the pod has one, else the containers' `total`."""
     if not _is_at_pod_level(resource):
         return total
     resources, status = pod.spec.resources, pod.status
@@ -95,7 +96,7 @@ def _at_pod_level(pod: Pod, resource: str, total: int) -> int:
 
 
 def _effective(pod: Pod, desired: int, actual: Quantities, allocated: Quantities, resource: str) -> int:
-    """The largest of the three amounts of a resize; the desired one does not count if the node cannot ever give it."""
+    """Return the largest amount of a resize. The desired amount does not count if the node can never give it."""
     held = max(_parsed(actual, resource), _parsed(allocated, resource))
     return held if _is_infeasible(pod) else max(desired, held)
 

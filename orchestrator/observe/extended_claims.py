@@ -1,11 +1,11 @@
-"""The claim for a pod's GPUs on a node that publishes them in slices: whole ones (`nvidia.com/gpu`), or parts. Pure.
+"""The ResourceClaim that muster creates for a pod's GPUs on a node that publishes them in ResourceSlices. Pure.
 
-Its form is kube-scheduler's: one request for each container, named by the positions of the container and of the
-resource. The kubelet finds a container's devices by the mappings in the pod's status. The API server accepts only
-those with a resource that the container requests.
+For whole GPUs (`nvidia.com/gpu`) the form is kube-scheduler's: one request for each container, named by the positions
+of the container and the resource. The kubelet finds a container's devices by the mappings in the pod's status. The API
+server accepts only mappings with a resource that the container requests.
 
-So a container with the GPU fractions of its pod's annotations has `muster.dev/gpu-part` in its limits. The resource
-has no other meaning. Fractions are one request, for all such containers together.
+So a container that uses the GPU fractions of its pod must have `muster.dev/gpu-part` in its limits. The resource has no
+other meaning. The fractions are one request for all such containers together.
 """
 
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ MADE_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
 MAX_NAME: Final = 253
 PART_REQUEST: Final = "gpu-part"
 IS_SHAREABLE: Final = "device.allowMultipleAllocations"
-"""The selector of parts: a driver that does not share its GPUs would give a whole one for any of them."""
+"""The selector for fractions: a driver that does not share its GPUs would give a whole GPU for each fraction."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerGpus:
-    """The whole GPUs of one container, and the request of the claim that is for them."""
+    """The number of whole GPUs of one container, and the name of the claim's request for them."""
 
     container: str
     request: str
@@ -36,7 +36,7 @@ class ContainerGpus:
 
 
 def containers_with_gpus(pod: Pod) -> tuple[ContainerGpus, ...]:
-    """The containers that ask for whole GPUs. Raises ValueError for a number that cannot be read."""
+    """Return the containers that request whole GPUs. Raises ValueError for an unreadable number."""
     starters = len(pod.spec.init_containers)
     listed = []
     for place, container in enumerate(pod.spec.containers, start=starters):
@@ -49,7 +49,7 @@ def containers_with_gpus(pod: Pod) -> tuple[ContainerGpus, ...]:
 
 
 def extended_claim(pod: Pod, class_name: str) -> Claim | None:
-    """The claim that is to be made for the pod; None where containers that only start it ask for GPUs too."""
+    """Return the claim to create for whole GPUs; None if an init container requests GPUs too."""
     if any(_amounts(container).get(GPU_RESOURCE) for container in pod.spec.init_containers):
         return None
     requests = tuple(
@@ -65,7 +65,7 @@ def extended_claim(pod: Pod, class_name: str) -> Claim | None:
 
 
 def part_claim(pod: Pod, class_name: str, devices: int) -> Claim | None:
-    """The claim for fractions of a number of GPUs, without their size; None if no container uses them."""
+    """Return the claim to create for fractions of `devices` GPUs, without sizes; None if no container uses them."""
     if not _containers_with_part(pod):
         return None
     request = Request(PART_REQUEST, PART_REQUEST, class_name, selectors=(IS_SHAREABLE,), count=devices)
@@ -75,14 +75,14 @@ def part_claim(pod: Pod, class_name: str, devices: int) -> Claim | None:
 
 
 def claim_name(pod: Pod) -> str:
-    """The name of the claim that is made for the pod's GPUs: the same however often it is made."""
+    """Return the name of the claim for the pod's GPUs. It is the same for repeated creations."""
     metadata = pod.metadata
     ending = f"{NAME_INFIX}{metadata.uid[:8]}"
     return f"{metadata.name[: MAX_NAME - len(ending)]}{ending}"
 
 
 def claim_object(pod: Pod, claim: Claim, api_version: str) -> dict[str, Any]:
-    """The claim as it is made; its fields are those of v1 and v1beta2, or of v1beta1."""
+    """Return the object to create, with the fields of `api_version`."""
     metadata = pod.metadata
     requests = []
     for choice in claim.spec.requests:
@@ -121,7 +121,7 @@ def claim_object(pod: Pod, claim: Claim, api_version: str) -> dict[str, Any]:
 
 
 def request_mappings(pod: Pod) -> list[dict[str, str]]:
-    """By container, the request that its GPUs are for, as the pod's status has it."""
+    """Return the mappings from containers to requests of the claim, for the pod's status."""
     whole = [(gpus.container, GPU_RESOURCE, gpus.request) for gpus in containers_with_gpus(pod)]
     parts = [(container, GPU_PART_RESOURCE, PART_REQUEST) for container in _containers_with_part(pod)]
     return [
@@ -139,5 +139,5 @@ def _containers_with_part(pod: Pod) -> list[str]:
 
 
 def _amounts(container: Container) -> dict[str, str | int]:
-    """The container's requests for Kubernetes: limits, if there are no requests."""
+    """Return the container's requests, completed by its limits as in Kubernetes."""
     return {**container.resources.limits, **container.resources.requests}

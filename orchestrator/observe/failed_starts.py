@@ -1,6 +1,6 @@
-"""The failed starts that decisions remember: those that pods' statuses show and those that the operator noted. Pure.
+"""The failed starts that decisions have: those in the status of pods, and those that the operator noted. Pure.
 
-A failure is forgotten when a container of its workload and one on its node have started, or after six hours.
+A failure is forgotten after six hours, or after a container of its workload and a container on its node have started.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -19,13 +19,13 @@ from orchestrator.planner.model import SECOND_US, Rejection
 
 FORGET_US: Final = 6 * 3600 * SECOND_US
 MAX_NOTED: Final = 1000
-"""Failures of requests that are kept, the newest of them."""
+"""Maximum number of noted failures; the newest are kept."""
 MAX_ENDED: Final = 10_000
-"""Maximum number of nodes and workloads whose last ended start is remembered."""
+"""Maximum number of nodes and workloads for which the last start of an ended pod is stored."""
 
 
 class Start(NamedTuple):
-    """When a container of a workload started on a node."""
+    """The time at which a container of a workload started on a node."""
 
     node: str
     workload: str
@@ -33,7 +33,7 @@ class Start(NamedTuple):
 
 
 class FailedStarts:
-    """The rejected pods of the scheduler, and the failures that the operator noted.
+    """The rejected pods of muster, and the failures that the operator noted.
 
     `workload_of` returns the id of the workload of a pod. `pods_of` returns the pods of a workload that have not ended,
     and `pods_on` those of a node.
@@ -51,10 +51,10 @@ class FailedStarts:
         self._rejected: dict[str, Pod] = {}
         self._noted: list[Rejection] = []
         self._ended: dict[str, Start] = {}
-        """By node and by workload, the last start of pods that have ended."""
+        """The last start of pods that have ended, by node and by workload."""
 
     def note_pod(self, pod: Pod, *, is_there: bool) -> None:
-        """Take a change of a pod."""
+        """Apply a change of a pod."""
         uid, has_ended = pod.metadata.uid, is_there and pod.status.phase in FINISHED
         rejected = has_ended and is_rejected(pod)
         put(self._rejected, uid, pod if rejected else None)
@@ -66,11 +66,11 @@ class FailedStarts:
                 del self._ended[next(iter(self._ended))]
 
     def note(self, failure: Rejection) -> None:
-        """Remember a failure that no pod shows."""
+        """Store a failure that no pod shows."""
         self._noted = [*self._noted[-MAX_NOTED + 1 :], failure]
 
     def read(self, now_us: int) -> tuple[Rejection, ...]:
-        """Return the failures that count at this time, the oldest first."""
+        """Return the failures that count at this time, oldest first."""
         if not self._rejected and not self._noted:
             return ()
         since_us = now_us - FORGET_US
@@ -86,7 +86,7 @@ class FailedStarts:
         return counting(found, [*starts, *self._ended.values()])
 
     def _beside(self, failures: Iterable[Rejection]) -> dict[str, Pod]:
-        """The pods of these workloads and on these nodes, by uid."""
+        """Return the pods of the failures' workloads and on their nodes, by uid."""
         nodes = {failure.node for failure in failures}
         workloads = {failure.workload for failure in failures}
         groups = (*map(self._pods_on, nodes), *map(self._pods_of, workloads))
@@ -99,9 +99,9 @@ def rejection_of(pod: Pod, workload: str, pod_id: str) -> Rejection:
 
 
 def counting(failures: Iterable[Rejection], starts: Iterable[Start]) -> tuple[Rejection, ...]:
-    """Return the failures after which the workload or the node has not recovered, the oldest first.
+    """Return the failures after which the workload or the node has not recovered, oldest first.
 
-    Both have recovered if a container started later. A failure without a time never counts as recovered.
+    A workload or node has recovered if a container started there later. After a failure without a time, none recovers.
     """
     by_workload: dict[str, int] = {}
     by_node: dict[str, int] = {}

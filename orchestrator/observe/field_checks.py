@@ -1,6 +1,6 @@
-"""Checks of values as the API server makes them: numbers, times, addresses, labels and selectors. Pure.
+"""The API server's checks of values: numbers, times, addresses, labels and selectors. Pure.
 
-A file does not pass an API server. A value that it refuses must not decide anything.
+Files for a simulation do not pass an API server. A value that it would refuse must not affect a decision.
 """
 
 import ipaddress
@@ -22,7 +22,7 @@ Problems = Iterator[tuple[Place, str]]
 
 
 def between(least: int, most: int = INT32) -> Checked:
-    """The rule for a whole number from `least` to `most`."""
+    """Return the rule for a whole number from `least` to `most`."""
 
     def check(value: Any, place: Place) -> Problems:
         if isinstance(value, int) and not isinstance(value, bool) and not least <= value <= most:
@@ -32,7 +32,7 @@ def between(least: int, most: int = INT32) -> Checked:
 
 
 def _text(is_valid: Callable[[str], bool], kind: str) -> Checked:
-    """The rule for a text that must be one of this kind."""
+    """Return the rule for a text that `is_valid` accepts. Problems name the `kind`."""
 
     def check(value: Any, place: Place) -> Problems:
         if isinstance(value, str) and not is_valid(value):
@@ -90,7 +90,7 @@ def namespaces(value: Any, place: Place) -> Problems:
 def expression(value: Any, place: Place) -> Problems:
     """Check that an expression of a selector has the values that its operator needs.
 
-    The operator of an expression on labels or on fields of nodes is known here.
+    The caller has checked that the operator is known.
     """
     operator, values = value.get("operator"), value.get("values")
     count = len(values) if isinstance(values, list) else 0
@@ -112,7 +112,7 @@ def expression(value: Any, place: Place) -> Problems:
 
 
 def label_keys(value: Any, place: Place) -> Problems:
-    """Check `matchLabelKeys` and `mismatchLabelKeys`: they go with a selector, and no key is there twice."""
+    """Check `matchLabelKeys` and `mismatchLabelKeys`: they need a selector, and no key may be listed twice."""
     taken: set[object] = set()
     for field in ("matchLabelKeys", "mismatchLabelKeys"):
         keys = value.get(field)

@@ -1,7 +1,7 @@
-"""The fields of Kubernetes' types: those that the scheduler reads, ignores, or refuses by name. Pure.
+"""Rules for the fields of Kubernetes' types: the scheduler reads, ignores or refuses each field by name. Pure.
 
-A rule for an object names its fields. A field without a rule is not implemented. A field that is not set (null, empty,
-0 or false) is as if it were absent. The check of a number applies to 0 too.
+A rule for an object names its fields. A field without a rule is not implemented. An unset field (null, empty, 0 or
+false) counts as absent. The check of a number applies to 0 too.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,14 +15,14 @@ Place: TypeAlias = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """The values of a field that are implemented."""
+    """A field of which only these values are implemented."""
 
     values: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """The rule for each entry of a list. With `key`, no two entries have the same value of that field."""
+    """The rule for each entry of a list. If `key` is given, no two entries may have the same value of this field."""
 
     entry: "Rule"
     key: str = ""
@@ -30,7 +30,7 @@ class Each:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The rule for an object, the fields that it has to have, and a check of the whole object."""
+    """The rule for an object, its required fields, and a check of the whole object."""
 
     fields: "Mapping[str, Rule]"
     required: tuple[str, ...] = ()
@@ -39,21 +39,21 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A field with a check of its own, which yields problems in the value with their paths."""
+    """A field with its own check, which yields problems in the value with their paths."""
 
     problems: Callable[[Any, Place], Iterator[tuple[Place, str]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Irrelevant:
-    """A field that changes no decision, and why."""
+    """A field that affects no decision, with the reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A field that the operator refuses in a cluster, and why; in a file it is refused as if it had no rule."""
+    """A field that the operator refuses in a cluster, with the reason. In a file it counts as not implemented."""
 
     reason: str
 
@@ -67,9 +67,9 @@ Rule: TypeAlias = "Mapping[str, Rule] | Only | Each | Complete | Checked | Irrel
 
 
 def problems(value: Any, rule: Rule, place: Place = ()) -> Iterator[tuple[Place, str]]:
-    """Yield the path and the name of each field, or value of one, that is not implemented.
+    """Yield the path and the description of each field or value that is not implemented.
 
-    Values of another type than the rule expects are left to the decoder of the type.
+    Values of an unexpected type are not checked here: the decoder refuses them.
     """
     if isinstance(rule, Only):
         if isinstance(value, str) and value not in rule.values:
@@ -98,7 +98,7 @@ def _problems_of_fields(
     fields: Mapping[str, Any], rules: Mapping[str, Rule], place: Place
 ) -> Iterator[tuple[Place, str]]:
     for name, part in fields.items():
-        # A number is checked if it is 0 too: Kubernetes tells 0 from an absent number.
+        # The number 0 is checked too, because Kubernetes distinguishes 0 from an absent number.
         if name in rules and (part or part == 0):
             yield from problems(part, rules[name], (*place, name))
         elif part:
@@ -106,7 +106,7 @@ def _problems_of_fields(
 
 
 def is_counted_whole(resource: str) -> bool:
-    """Whether Kubernetes counts the resource in whole things: extended resources and hugepages.
+    """Whether Kubernetes requires whole numbers of the resource: extended resources and hugepages.
 
     Example: `is_counted_whole("hugepages-2Mi")` returns `True`.
     """
@@ -114,7 +114,7 @@ def is_counted_whole(resource: str) -> bool:
 
 
 def quantities(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
-    """Check quantities by the name of a resource: exact and not negative, and whole for extended resources."""
+    """Check quantities by resource name: exact, not negative, and whole numbers where `is_counted_whole`."""
     for name, quantity in value.items() if isinstance(value, dict) else ():
         where = (*place, name)
         if not isinstance(quantity, str | int):

@@ -1,6 +1,6 @@
 """The minimum number of running pods of a workload: by annotations, else by the kind of controller.
 
-Succeeded pods are not waited for: a gang near its end is smaller than before. Pure.
+Succeeded pods do not count as missing, so a gang near its end is smaller than before. Pure.
 """
 
 from collections import Counter
@@ -20,9 +20,9 @@ from orchestrator.planner import model
 def required(
     chain: Chain, pods: Sequence[tuple[Pod, model.Pod]], succeeded: Sequence[Pod], levels: tuple[str, ...]
 ) -> tuple[int, model.SubGroup | None]:
-    """The least number of pods, and the tree of sub-groups if there is one.
+    """Return the minimum number of pods, and the tree of sub-groups, if the workload has one.
 
-    `pods` are the pending and running ones, oldest first; `levels` are the cluster's levels of topology. Raises
+    `pods` are the pending and running pods, oldest first. `levels` are the cluster's topology levels. Raises
     UnreadableRequest for an invalid annotation.
     """
     first = pods[0][0]
@@ -37,7 +37,7 @@ def required(
 
 
 def min_member(pod: Pod, chain: Chain) -> int | None:
-    """The value of the annotation on the pod, or on its topmost owner; None: no value.
+    """Return the gang minimum in the annotation of the pod, or of its topmost owner; None without an annotation.
 
     A value that is not a number above 0 counts as 1. Raises UnreadableRequest for a number out of range.
     """
@@ -76,7 +76,8 @@ def _tree(gang: Gang, pods: Sequence[tuple[Pod, model.Pod]], succeeded: Sequence
     if present[OTHERS]:
         children.append(model.SubGroup(OTHERS, 0))
         at_once += 1
-    # pods that the controller makes later count after they run: until then no pod may wait for them
+    # Parts that the controller creates later are required only after they run. Until then, no pod may wait
+    # for them.
     satisfied = sum(running[child.name] >= (child.minimum or 0) for child in children)
     needed = max(1, at_once, satisfied)
     return model.SubGroup("", None if needed >= len(children) else needed, tuple(children))

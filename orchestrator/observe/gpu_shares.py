@@ -1,7 +1,7 @@
-"""GPU fractions of pods by reservations, on nodes with a device plugin.
+"""The GPU fractions of pods on reserved GPUs of nodes with a device plugin.
 
-The plugin chooses the GPU of a reservation; the agent of the node learns it from the kubelet. The request that binds
-a pod writes its fractions by reservations on it. Pure.
+The plugin chooses the GPU of a reservation pod. The agent of the node learns this GPU from the kubelet. The binding of
+a pod writes its fractions and their reservations on it. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ _WRITTEN: Final = (GPU_UUIDS_ANNOTATION, GPU_RESERVATIONS_ANNOTATION)
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A pod's fraction of one GPU: the uid of the reservation, its index on the node, its UUID."""
+    """A pod's fraction of one GPU: the uid of the reservation pod, and index and UUID of the GPU."""
 
     reservation: str
     index: int
@@ -31,7 +31,7 @@ class Share:
 
 
 def shares_of(pod: Pod) -> tuple[Share, ...]:
-    """Return the fractions of a bound pod by reservations; none if it has ended, or if muster has not written them."""
+    """Return the reserved fractions of a bound pod; empty if it has ended, or if muster did not write them."""
     annotations = pod.metadata.annotations
     if not annotations.get(GPU_RESERVATIONS_ANNOTATION) or not pod.spec.node_name:
         return ()
@@ -56,12 +56,12 @@ def share_annotations(shares: Iterable[Share]) -> dict[str, str]:
 
 
 def without_shares(pod: Pod) -> dict[str, str]:
-    """Return the annotations of a pod without reservations: values of its template are removed."""
+    """Return the annotations for a pod without reservations, which empty values of its template."""
     return {key: "" for key in _WRITTEN if pod.metadata.annotations.get(key)}
 
 
 def gpu_of_reservation(node: GpuNode | None, name: str) -> GpuState | None:
-    """Return the GPU that the kubelet gave to the reservation of that name, None while no agent says so."""
+    """Return the GPU that the kubelet gave to this reservation pod; None before an agent has reported it."""
     for state in () if node is None else node.spec.gpus:
         if state.uuid and any(
             (holder.namespace, holder.pod) == (SYSTEM_NAMESPACE, name) for holder in state.holders
@@ -71,9 +71,10 @@ def gpu_of_reservation(node: GpuNode | None, name: str) -> GpuState | None:
 
 
 def free_instead(node: GpuNode | None, expected: Mapping[int, tuple[str, str]]) -> dict[int, int]:
-    """Return idle GPUs that replace those that the kubelet unexpectedly gave to other pods.
+    """Return, by GPU that the kubelet unexpectedly gave to another pod, an idle GPU that replaces it.
 
-    `expected` has namespace and name of the pods that are to have GPUs and have not been seen with them yet.
+    `expected` has, by GPU index, namespace and name of the pod that should get the GPU and has not been reported with
+    it.
     """
     states = () if node is None else node.spec.gpus
     holders = {state.index: {(holder.namespace, holder.pod) for holder in state.holders} for state in states}

@@ -1,4 +1,4 @@
-"""The time that an evicted or deleted pod may continue. Pure."""
+"""The time for which an evicted or deleted pod may continue. Pure."""
 
 from typing import Final
 
@@ -7,15 +7,15 @@ from orchestrator.cluster.objects import Pod
 from orchestrator.names import CHECKPOINT_GRACE_ANNOTATION
 
 MAX_GRACE_SECONDS: Final = 600
-"""Maximum termination grace period of pods, unless their project sets another one. An evicted pod continues at most
-for this time, unless the operator is told otherwise.
+"""Default maximum of the termination grace period of pods; a project can set another maximum. It is also the default
+maximum time for which an evicted pod continues.
 """
 
 
 def grace_seconds(pod: Pod, max_seconds: int) -> int | None:
-    """The pod's time after its eviction to save its state, at most `max_seconds`.
+    """Return the time that the pod has after its eviction to save its state, at most `max_seconds`.
 
-    None if neither its annotation nor its specification sets it: then it has Kubernetes' default.
+    Return None if neither its annotation nor its specification sets a time: then Kubernetes' default applies.
     """
     text = pod.metadata.annotations.get(CHECKPOINT_GRACE_ANNOTATION, "").strip()
     if text.isascii() and text.isdecimal():
@@ -27,7 +27,7 @@ def grace_seconds(pod: Pod, max_seconds: int) -> int | None:
 def terminates(pod: Pod, max_checkpoint_grace_seconds: int) -> bool:
     """Return whether a bound pod terminates within the longest grace period of an eviction.
 
-    A pod that its owner deleted with a longer grace period counts as running until it is evicted as well.
+    If its owner deleted the pod with a longer grace period, it counts as running until it is evicted as well.
     """
     metadata = pod.metadata
     return (

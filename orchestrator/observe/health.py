@@ -1,4 +1,4 @@
-"""The usable part of a node: from its conditions, labels, taints, annotations and counts."""
+"""The health of a node and its usable GPUs, from its conditions, labels, taints, annotations and resources."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from orchestrator.observe.published_gpus import PublishedGpus
 from orchestrator.observe.request import MAX_AMOUNT, MAX_DEVICES
 
 NEVER_US: Final = 1 << 62
-"""Later than any time. Pods stay on a node if it is unknown since when it is not ready."""
+"""Later than any time: if the time since which a node is not ready is unknown, its pods stay."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeHealth:
-    """The node has `gpu_count` GPUs with indices from 0. `unhealthy_gpus` are unusable; `lost_gpus` more are unusable,
-    with unknown indices.
+    """The node has `gpu_count` GPUs with indices from 0. `unhealthy_gpus` are unusable. `lost_gpus` further GPUs are
+    unusable, with unknown indices.
 
     `unhealthy` is the problem of the whole node ("": none). `since_us` is the time since which it is not ready, in
     microseconds since the epoch. It is 0 if a person marked the node, and `NEVER_US` if the time is unknown.
@@ -39,15 +39,16 @@ class NodeHealth:
 
 
 def gives_gpus_twice(node: Node, published: PublishedGpus | None) -> bool:
-    """Whether both a device plugin and a driver that publishes slices give the node's GPUs to pods."""
+    """Whether both a device plugin and a DRA driver give the node's GPUs to pods."""
     return published is not None and str(node.status.allocatable.get(GPU_RESOURCE, 0)) != "0"
 
 
 def node_health(node: Node, published: PublishedGpus | None = None) -> NodeHealth:
-    """Read a node's health. GPUs that are in its capacity and not allocatable count as lost.
+    """Return a node's health. GPUs that are in its capacity but not allocatable, and not marked as unhealthy, count as
+    lost.
 
-    If a driver publishes the node's GPUs these count, and tainted ones are unhealthy. Raises ValueError if the number
-    of GPUs cannot be read.
+    If a driver publishes the node's GPUs, these count instead, and tainted GPUs are unhealthy. Raises ValueError if the
+    number of GPUs cannot be read.
     """
     if published is not None:
         marked = named_gpus(marked_gpus(node), len(published.ids))
@@ -71,27 +72,27 @@ def node_health(node: Node, published: PublishedGpus | None = None) -> NodeHealt
 
 
 def marked_gpus(node: Node) -> str:
-    """Return the annotations of people and of the node's agent about unusable GPUs, as one list."""
+    """Return the annotations of administrators and of the node's agent about unusable GPUs, as one list."""
     keys = (UNHEALTHY_GPUS_ANNOTATION, FAILED_GPUS_ANNOTATION)
     return ",".join(node.metadata.annotations.get(key, "") for key in keys)
 
 
 def lost_gpus(node: Node) -> str:
-    """Return the agent's annotation about GPUs that do not answer any more."""
+    """Return the agent's annotation about GPUs that no longer answer."""
     return node.metadata.annotations.get(LOST_GPUS_ANNOTATION, "")
 
 
 def refuses_pods(node: Node, published: PublishedGpus | None) -> tuple[int, ...]:
-    """Return the GPUs because of which the node starts no pod with GPUs, though others of it are well.
+    """Return the GPUs because of which the node can start no pod with GPUs, although its other GPUs are healthy.
 
-    NVIDIA's device plugin asks all GPUs of a node for the best set, and fails if one does not answer. The kubelet
-    then ends each pod that is bound there at once.
+    NVIDIA's device plugin queries all GPUs of a node to choose the best set, and fails if one does not answer. The
+    kubelet then rejects each pod that is bound there.
     """
     return () if published is not None else named_gpus(lost_gpus(node), MAX_DEVICES)
 
 
 def named_gpus(text: str, count: int) -> tuple[int, ...]:
-    """The indices in `3,5`, in order, as far as the node has them; other texts are left out.
+    """Return the indices in a text such as `3,5`, sorted, without indices that the node lacks and without other text.
 
     Example: `named_gpus("3, 5, 9, x", 8)` returns `(3, 5)`.
     """
@@ -128,13 +129,13 @@ def _time_us(timestamp: str | None) -> int:
 
 
 def gpu_memory_mib(node: Node, published: PublishedGpus | None = None) -> int:
-    """Return the memory of each of the node's GPUs in MiB, 0 where neither its driver nor a label says it."""
+    """Return the memory of each of the node's GPUs in MiB; 0 if neither its driver nor a label names it."""
     if published is not None and published.memory_mib:
         return published.memory_mib
     return labelled_memory_mib(node.metadata.labels)
 
 
 def labelled_memory_mib(labels: Mapping[str, str]) -> int:
-    """Return the memory of each GPU in MiB by the labels of a node, 0 if unknown."""
+    """Return the memory of each GPU in MiB from the labels of a node; 0 if unknown."""
     mib = whole_number(labels.get(GPU_MEMORY_LABEL, ""))
     return mib if mib is not None and mib <= MAX_AMOUNT >> 20 else 0

@@ -1,9 +1,9 @@
-"""Which GPUs of one node bound pods hold, if muster has not written it down itself. Pure.
+"""The GPUs of one node that bound pods hold, if muster's annotations do not name them. Pure.
 
     muster bound it              its annotation names its GPUs
     another scheduler bound it   its annotation is not reliable; the number of requested GPUs counts
 
-At most the GPUs of the node are counted: the kubelet cannot give a pod more.
+A pod counts with at most the GPUs of its node, because the kubelet cannot give it more.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ NO_GPUS: Final[tuple[int, ...]] = ()
 
 @dataclass(frozen=True, slots=True)
 class GpuNode:
-    """The GPUs of a node: how many, which of them must not be used, and how many more are lost."""
+    """The GPUs of a node: their number, the unhealthy indices, and the number of lost GPUs."""
 
     count: int
     unhealthy: tuple[int, ...] = ()
@@ -34,14 +34,14 @@ class NodeDevices:
         self._usable = frozenset(range(node.count)).difference(node.unhealthy)
 
     def occupy(self, request: Request, devices: Sequence[int]) -> None:
-        """Enter the devices of a pod; devices that the node does not have are ignored."""
+        """Add the devices of a pod. Devices that the node does not have are ignored."""
         share_milli = self._share_milli(request)
         for device in devices:
             if device < self._node.count:
                 self._held_milli[device] += share_milli
 
     def fits(self, request: Request, devices: Sequence[int]) -> bool:
-        """Whether the pod may hold these devices beside all that is entered."""
+        """Whether the pod could hold these devices in addition to the added pods."""
         share_milli = self._share_milli(request)
         return len(devices) == _count(request) and all(
             device in self._usable and self._held_milli[device] + share_milli <= DEVICE_MILLI
@@ -49,9 +49,10 @@ class NodeDevices:
         )
 
     def choose(self, request: Request) -> tuple[int, ...]:
-        """Devices for the pod's request, as far as there are any.
+        """Return devices for the pod's request, possibly fewer than requested.
 
-        Parts go where others have parts already. Idle devices are chosen from the top: there muster itself comes last.
+        Fractions are placed on shared devices if possible. Idle devices with the highest index come first: muster
+        itself uses these last.
         """
         count = _count(request)
         idle = [device for device in sorted(self._usable, reverse=True) if not self._held_milli[device]]
@@ -71,7 +72,7 @@ class NodeDevices:
 
 
 def held_request(request: Request, devices: Sequence[int]) -> Request:
-    """The allocation of a pod with these devices: never more GPUs than it has."""
+    """Return the request with the GPUs of a pod reduced to the number of these devices."""
     if not request.is_shared:
         return Request(len(devices), 0, request.cpu_milli, request.memory_bytes, scalars=request.scalars)
     if not devices:

@@ -7,11 +7,11 @@ from orchestrator.labels import POD_OPERATORS, LabelRequirement, requirement_of
 
 MAX_REQUIREMENTS: Final = 64
 MAX_VALUES: Final = 1000
-"""Maximum number in one selector, which every decision compares with every pod of its namespaces."""
+"""Maximum number of values in one selector, which decisions compare with every pod of its namespaces."""
 
 
 def requirements_of(selector: LabelSelector) -> tuple[LabelRequirement, ...]:
-    """Return the expressions of a selector, all of which must match. Raises ValueError for one that is not known."""
+    """Return the requirements of a selector, all of which must match. Raises ValueError for an unknown operator."""
     requirements = len(selector.match_labels) + len(selector.match_expressions)
     values = sum(len(expression.values) for expression in selector.match_expressions)
     for count, most, kind in (

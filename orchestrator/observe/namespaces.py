@@ -1,8 +1,8 @@
-"""Which namespace belongs to which project: by the Project's own word, never by a label that others can set.
+"""The namespaces of projects: the Project object decides, never a label alone, because others can set labels.
 
-A project has one namespace. Either its `spec.namespace` names it, and the namespace's label names the project, so
-that both of their administrators agree. Or it is `muster-NAME`, which the operator makes, and which refers to the
-Project by its uid as its owner. Kubernetes' own namespaces, `default` and muster's own are never one.
+A project has one namespace. Either its `spec.namespace` names it, and the namespace's label names the project, so that
+both of their administrators agree. Or it is `muster-NAME`, which the operator creates, and whose owner reference has
+the uid of the Project. Kubernetes' own namespaces, `default` and muster's own namespace never belong to a project.
 """
 
 from collections.abc import Iterable
@@ -18,17 +18,17 @@ RESERVED: Final = frozenset({"default", SYSTEM_NAMESPACE})
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a namespace is Kubernetes' own, muster's own, or the default one, and can belong to no project."""
+    """Whether a namespace can belong to no project: Kubernetes' own, muster's own, and `default`."""
     return name in RESERVED or name.startswith(RESERVED_PREFIXES)
 
 
 def namespace_name(project: Project) -> str:
-    """The name of the one namespace that can be the project's, whether it is there or not."""
+    """Return the name of the only namespace that can belong to the project, whether it exists or not."""
     return project.spec.namespace or NAMESPACE_PREFIX + project.metadata.name
 
 
 def objection(namespace: Namespace, project: Project) -> str:
-    """Why the namespace is not the project's; "" if it is."""
+    """Return the reason why the namespace does not belong to the project; "" if it does."""
     name, owner = namespace.metadata.name, project.metadata.name
     if is_reserved(name):
         return f"the namespace {name} is reserved: no project can have it"
@@ -50,8 +50,8 @@ def objection(namespace: Namespace, project: Project) -> str:
 
 
 def names_its_project(namespace: Namespace, project: str) -> bool:
-    """Whether a namespace belongs to a project of that name by label and owner: for users without the right to read
-    the Project. The uid is not compared.
+    """Whether the label and an owner reference of a namespace name this project. The uid is not compared, because users
+    without the right to read Projects call this.
     """
     return namespace.metadata.labels.get(PROJECT_LABEL) == project and any(
         reference.api_version.startswith(f"{GROUP}/")
@@ -62,7 +62,7 @@ def names_its_project(namespace: Namespace, project: str) -> bool:
 
 
 def projects_by_namespace(namespaces: Iterable[Namespace], projects: Iterable[Project]) -> dict[str, str]:
-    """The namespaces that belong to projects, with the project's name."""
+    """Return the names of projects by the namespace that belongs to them."""
     owners = NamespaceOwners()
     for project in projects:
         owners.note_project(project, is_there=True)
@@ -72,7 +72,7 @@ def projects_by_namespace(namespaces: Iterable[Namespace], projects: Iterable[Pr
 
 
 class NamespaceOwners:
-    """Which namespace is whose, kept current by changes of both. `project_of` has the projects by namespace."""
+    """The namespaces of projects, updated by changes of both. `project_of` has the project names by namespace."""
 
     def __init__(self) -> None:
         self.project_of: dict[str, str] = {}
@@ -81,7 +81,7 @@ class NamespaceOwners:
         self._claims: dict[str, dict[str, None]] = {}
 
     def note_namespace(self, namespace: Namespace, *, is_there: bool) -> bool:
-        """Take a change of a namespace; True if it belongs to another project now."""
+        """Apply a change of a namespace. Return whether it now belongs to another project, or to none."""
         name = namespace.metadata.name
         if is_there:
             self._namespaces[name] = namespace
@@ -90,7 +90,7 @@ class NamespaceOwners:
         return self._settle(name)
 
     def note_project(self, project: Project, *, is_there: bool) -> list[str]:
-        """Take a change of a project; returns the namespaces that belong to another project now."""
+        """Apply a change of a project. Return the namespaces that now belong to another project, or to none."""
         name, changed = project.metadata.name, []
         before = self._projects.pop(name, None)
         if before is not None:

@@ -1,4 +1,4 @@
-"""The nodes of a snapshot, read again after a change of them or of the use by other schedulers' pods."""
+"""The nodes of a snapshot. A node is read again after its change, or a change of pods of other schedulers on it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -31,7 +31,7 @@ _UNKNOWN: Final = Held(None, None, scalars=None)
 
 
 class NodeReader:
-    """The nodes with the use by pods outside of workloads, sorted by name."""
+    """The nodes, sorted by name, with the amounts that pods outside of workloads use."""
 
     def __init__(
         self,
@@ -54,12 +54,12 @@ class NodeReader:
         self._sorted: tuple[model.Node, ...] | None = None
 
     def note(self, node: Node, *, is_there: bool) -> None:
-        """Take a change of a node."""
+        """Apply a change of a node."""
         put(self._nodes, node.metadata.name, node if is_there else None)
         self._touched.add(node.metadata.name)
 
     def note_foreign(self, pod: Pod, node: str) -> None:
-        """A pod that is in no workload, and the node where it runs; "" if it runs nowhere."""
+        """Apply a change of a pod that is in no workload. `node` is its node, "" if it has none or has ended."""
         uid = pod.metadata.uid
         before = self._node_of_foreign.get(uid, "")
         if before:
@@ -74,11 +74,11 @@ class NodeReader:
         put(self._node_of_foreign, uid, node or None)
 
     def touch(self, name: str) -> None:
-        """Read the node again: pods of other schedulers hold other devices of it."""
+        """Mark the node to be read again, because foreign devices on it changed."""
         self._touched.add(name)
 
     def read(self) -> tuple[model.Node, ...]:
-        """Return the nodes that decisions count with, by name."""
+        """Return the nodes that can be read, sorted by name."""
         for name in self._touched:
             node = self._read(name)
             put(self._unreadable, name, node if isinstance(node, Unreadable) else None)
@@ -92,7 +92,7 @@ class NodeReader:
         return self._sorted
 
     def skipped(self) -> Iterator[SkippedObject]:
-        """Yield the skipped objects."""
+        """Yield the nodes that are skipped or get no pods with GPUs, and unreadable pods of other schedulers."""
         for name, published in self._claims.slices.gpus().items():
             node = self._nodes.get(name)
             if node is not None and gives_gpus_twice(node, published):

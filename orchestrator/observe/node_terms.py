@@ -1,4 +1,4 @@
-"""Conditions on the labels of a node, in the planner's terms. Pure."""
+"""Node selector terms in the planner's terms. Pure."""
 
 from itertools import product
 from typing import Final
@@ -8,22 +8,22 @@ from orchestrator.labels import LabelRequirement, requirement_of
 from orchestrator.observe.unreadable import UnreadableRequest
 
 Terms = tuple[tuple[LabelRequirement, ...], ...]
-"""Any of them must match, with all its requirements; without any, every node matches."""
+"""A node matches if it meets all requirements of at least one term. Without terms, all nodes match."""
 
 MAX_TERMS: Final = 32
 MAX_REQUIREMENTS: Final = 64
 MAX_VALUES: Final = 1000
-"""Maxima for one pod, in all its terms together. A decision evaluates them for every node, so they bound one pod's
-cost for all others. People write one to three terms; a list of many hosts belongs into the values.
+"""Maxima for all terms of one pod together. A decision evaluates them for every node, so the maxima bound the cost that
+one pod causes. People write one to three terms; a list of many hosts can be the values of one requirement.
 """
 
 _NO_NODE: Final = (LabelRequirement("metadata.name", "In", ()),)
 
 
 def terms_of(selector: NodeSelector | None) -> Terms:
-    """A selector of Kubernetes as requirements on a node; requirements on fields are matched like those on labels.
+    """Return the terms of a node selector. Requirements on fields are matched like requirements on labels.
 
-    As in Kubernetes a term without requirements matches no node. Raises ValueError if there are too many, or one has an
+    As in Kubernetes, a term without requirements matches no node. Raises ValueError for too many terms and for an
     unknown operator.
     """
     if selector is None or not selector.node_selector_terms:
@@ -43,15 +43,15 @@ def terms_of(selector: NodeSelector | None) -> Terms:
 
 
 def not_on(node: str | None) -> Terms:
-    """The terms of every node but this one; None: of every node."""
+    """Return terms that match all nodes except this one; None: all nodes."""
     return ((LabelRequirement("metadata.name", "NotIn", (node,)),),) if node else ()
 
 
 def both(first: Terms, second: Terms) -> Terms:
-    """Return the terms that hold where one of the first and one of the second do.
+    """Return the conjunction of both: terms that match the nodes that match `first` and `second`.
 
-    Values that both require of one label are intersected, and impossible terms are left out. So claims of one class
-    require no more together than each alone. Raises UnreadableRequest if too many remain.
+    If both require values of one label, the values are intersected, and impossible terms are left out. So several
+    claims of one class have no more terms than one claim. Raises UnreadableRequest if too many terms remain.
     """
     if not first or not second or first == second:
         return first or second
@@ -61,7 +61,7 @@ def both(first: Terms, second: Terms) -> Terms:
 
 
 def bounded(terms: Terms, whose: str) -> Terms:
-    """Return the terms. Raises UnreadableRequest, which begins with `whose`, when there are too many to look at."""
+    """Return the terms. Raises UnreadableRequest if there are too many; the message begins with `whose`."""
     requirements = sum(map(len, terms))
     values = sum(len(requirement.values) for term in terms for requirement in term)
     for count, most, subject in (
@@ -77,7 +77,7 @@ def bounded(terms: Terms, whose: str) -> Terms:
 def _merged(
     one: tuple[LabelRequirement, ...], other: tuple[LabelRequirement, ...]
 ) -> tuple[LabelRequirement, ...] | None:
-    """All that both ask; None when no node can match it."""
+    """Return the requirements of both terms together; None if no node can match them."""
     lists: dict[str, tuple[str, ...]] = {}
     merged: dict[tuple[str, str, tuple[str, ...]], LabelRequirement] = {}
     for requirement in (*one, *other):

@@ -3,8 +3,8 @@
     a pending pod          status.nominatedNodeName: n2, muster.dev/nominated-devices: "0,1"
     a pod that is evicted  muster.dev/successor-nomination: "n2:0,1", for the pod that its controller makes next
 
-Users choose the annotations of their pods, but neither their status nor their evictions. So an annotation counts only
-beside a field that the API server's own and the operator's account alone can write.
+Users can write the annotations of their pods, but not the status, and they cannot evict. So an annotation counts only
+together with a field that only the API server and the operator's account can write.
 """
 
 from typing import Any, Final
@@ -31,9 +31,9 @@ _EVICTED: Final = Condition(type=DISRUPTED_CONDITION, status="True", reason=EVIC
 
 
 def nomination_of(pod: Pod) -> Placement | None:
-    """The nomination of an unbound pod, or of an evicted one's successor; None: no readable one.
+    """Return the nomination of an unbound pod, or of an evicted pod's successor; None without a readable nomination.
 
-    Neither the node nor the devices need exist: callers that know the nodes check that.
+    The node and the devices may not exist: callers that know the nodes check this.
     """
     if not shows_nomination(pod):
         return None
@@ -57,31 +57,30 @@ def shows_nomination(pod: Pod) -> bool:
 
 
 def waiting_annotations(place: Placement | None) -> dict[str, str | None]:
-    """The annotations of an unbound pod, beside its nominated node; None for those to remove."""
+    """Return the annotations of a nomination on an unbound pod; a value of None removes one."""
     return {NOMINATED_DEVICES_ANNOTATION: devices_text(place.devices) if place and place.devices else None}
 
 
 def eviction_annotations(place: Placement | None) -> dict[str, str | None]:
-    """The annotations of an evicted pod, for its successor; None for those to remove."""
+    """Return the annotations of an evicted pod with the successor's nomination; a value of None removes one."""
     if place is None:
         return {SUCCESSOR_NOMINATION_ANNOTATION: None}
     return {SUCCESSOR_NOMINATION_ANNOTATION: f"{place.node}:{devices_text(place.devices)}"}
 
 
 def bound_annotations(pod: Pod, place: Placement | None) -> dict[str, str]:
-    """The annotations for the binding of a pod with that nomination: a binding can empty an annotation, not remove
-    it.
+    """Return the annotations that empty the nomination in a binding, which cannot remove annotations.
 
-    The API server itself takes the nominated node off, from Kubernetes 1.35; before, the kubelet with its first report.
+    The API server removes the nominated node since Kubernetes 1.35; before, the kubelet did so with its first report.
     """
     is_written = NOMINATED_DEVICES_ANNOTATION in pod.metadata.annotations or (place and place.devices)
     return {NOMINATED_DEVICES_ANNOTATION: ""} if is_written else {}
 
 
 def with_nomination(pod: Pod, place: Placement | None) -> Pod:
-    """Return the pod with that nomination and no other; the same object if nothing about it changes.
+    """Return the pod with exactly this nomination; the same object if nothing changes.
 
-    A pod with a node carries a nomination only for its successor, once it is evicted.
+    A bound pod can have a nomination only for its successor, after its eviction.
     """
     waits, leaves = not pod.spec.node_name, pod.metadata.deletion_timestamp is not None
     if nomination_of(pod) == place or not (waits or leaves):
@@ -101,13 +100,13 @@ def with_nomination(pod: Pod, place: Placement | None) -> Pod:
 
 
 def _is_evicted(pod: Pod) -> bool:
-    """Return whether the Eviction API evicted the pod. Only administrators and the operator may use it there."""
+    """Return whether the Eviction API evicted the pod, which only administrators and the operator may use."""
     condition = has_condition(pod.status.conditions, DISRUPTED_CONDITION)
     return condition is not None and condition.reason == EVICTION_REASON
 
 
 def _devices(text: str) -> tuple[int, ...] | None:
-    """Return the indices in the order of the text; None for a text that muster does not write.
+    """Return the indices in the order of the text; None if muster would not write such a text.
 
     Example: `_devices("0,1")` returns `(0, 1)`.
     """

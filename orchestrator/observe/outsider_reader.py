@@ -1,7 +1,7 @@
-"""Pods with GPUs in the namespaces of projects for other schedulers, or for none: each is one workload.
+"""Outsiders: bound pods with GPUs in namespaces of projects that muster did not schedule. Each is one workload.
 
-A pod without the scheduler's name counts like any other, and GPUs over quota can be reclaimed. Nothing else is
-decided about it: muster starts no successor, migrates it nowhere, and waits for no gang.
+An outsider counts for its project like any other pod, and its GPUs over quota can be reclaimed. No other decision
+concerns an outsider: no successor is started, it is not migrated, and no gang is assumed.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -19,11 +19,11 @@ from orchestrator.observe.snapshot import created_at_us, held_pod, started_at_us
 from orchestrator.planner import model
 
 _NOWHERE: Final = model.Constraints(node_terms=((LabelRequirement("metadata.name", "In"),),))
-"""No node has an empty set of names: a migration of the pod finds no node."""
+"""Terms that match no node, so that the pod cannot be migrated."""
 
 
 class OutsiderReader:
-    """The workloads that such pods are, sorted by id."""
+    """The workloads of outsiders, sorted by id."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class OutsiderReader:
         self._sorted: tuple[model.Workload, ...] = ()
 
     def note(self, pod: Pod, *, is_there: bool) -> None:
-        """Take a change of a pod. A pod that neither existed before nor exists now changes nothing."""
+        """Apply a change of a pod. `is_there`: the pod exists and is an outsider."""
         uid = pod.metadata.uid
         if is_there or uid in self._pods:
             put(self._pods, uid, pod if is_there else None)
@@ -54,11 +54,11 @@ class OutsiderReader:
         return uid in self._pods
 
     def touch(self, uids: Iterable[str]) -> None:
-        """Read these again, if they are among the pods: they hold other devices."""
+        """Mark those of the pods that are outsiders to be read again, because their devices changed."""
         self._touched.update(uid for uid in uids if uid in self._pods)
 
     def read(self) -> tuple[model.Workload, ...]:
-        """Read the changes, and return the workloads by id."""
+        """Read the changed pods, and return all workloads sorted by id."""
         changed = False
         for uid in self._touched:
             pod = self._pods.get(uid)

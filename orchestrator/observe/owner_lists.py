@@ -1,4 +1,4 @@
-"""The owners of pods, listed once: for programs that look at a cluster and do not stay."""
+"""The owners of pods, listed once, for programs that read a cluster and then end."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from orchestrator.cluster.wire import OwnerReference
 
 MAX_KINDS = 64
-"""Maximum number of listed kinds: users can refer to any kind."""
+"""Maximum number of listed kinds, because users can refer to any kind."""
 
 
 async def list_owners(
     transport: Transport, pods: Iterable[Pod], known: Mapping[str, Object], namespace: str | None = None
 ) -> tuple[dict[str, Object], list[str]]:
-    """Return the unknown owners of our pods that must be read, by uid.
+    """Return the missing owners of muster's pods by uid, and a line for each kind of owner that could not be read.
 
-    And one line for each kind of owner that could not be read. One request for each kind that the pods refer to, and
-    one to learn where it lives; none where all owners are known.
+    This takes two requests for each kind that the pods refer to (discovery and list), and none if all owners are
+    `known`.
     """
     ours = [pod for pod in pods if pod.spec.scheduler_name == SCHEDULER_NAME]
     by_uid = {pod.metadata.uid: pod for pod in ours}

@@ -1,4 +1,4 @@
-"""The workload of a pod: its owners are followed to the topmost one that counts. Pure.
+"""The workload of a pod: its owners are followed to the topmost owner that counts. Pure.
 
     pod ──> Job ──> JobSet            the workload is the JobSet
     pod ──> ReplicaSet ──> Deployment the Deployment
@@ -7,7 +7,7 @@
     pod                               the pod; or all pods of its name, if they request a gang
 
 An owner of a kind that `controllers` does not know counts if it can be read. An owner in another namespace does not
-count: an owner reference is a text of the pod's author.
+count, because the author of a pod can write any owner reference.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ POD_KIND: Final = ("", "Pod")
 
 
 class Reading(Enum):
-    """The state of a kind of owner: looked up, watched, or unreadable."""
+    """The state of a kind of owner: being looked up, watched, or unreadable."""
 
     PENDING = "pending"
     CURRENT = "current"
@@ -38,17 +38,18 @@ class Reading(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KindState:
-    """Whether owners of a kind can be read; the kind is its API group and name."""
+    """Whether owners of a kind can be read. `kind` is API group and kind."""
 
     kind: tuple[str, str]
     reading: Reading
 
 
 class Chain(msgspec.Struct, frozen=True, gc=False):
-    """The workload of a pod: its id, name and kind, and the owners on the way there.
+    """The workload of a pod: its id, name and kind, and the owners between the pod and the workload.
 
-    `owner` is the topmost one that was read, `uids` are all look-ups, lowest first. `gang` is implied by the kind.
-    `is_open`: the last owner is not known. `complete` is false while it may become known.
+    `owner` is the topmost owner that was read. `uids` are the uids of all owners that were looked up, lowest first.
+    `gang` is the gang that a controller implies. `is_open`: the last owner is unknown. `complete` is false if it can
+    still become known.
     """
 
     id: str
@@ -62,7 +63,7 @@ class Chain(msgspec.Struct, frozen=True, gc=False):
 
 
 class Owners:
-    """All owners that are known, by uid. `pods` are the pods that may own others, by uid."""
+    """The known owners by uid. `pods` are the pods by uid, which can be owners too."""
 
     def __init__(self, pods: Mapping[str, Pod], owners: Iterable[Object] = ()) -> None:
         self._pods = pods
@@ -70,7 +71,7 @@ class Owners:
         self._kinds: dict[tuple[str, str], Reading] = {}
 
     def put(self, owner: Object, *, is_there: bool) -> bool:
-        """Keep or forget an owner; return whether that may affect its pods: most changes are status."""
+        """Store or remove an owner. Return whether its pods can be affected; most changes concern only its status."""
         uid = owner.metadata.uid
         before = self._known.get(uid)
         put(self._known, uid, owner if is_there else None)
@@ -83,7 +84,7 @@ class Owners:
         self._kinds[state.kind] = state.reading
 
     def chain(self, pod: Pod) -> Chain:
-        """Follow the owners of a pod."""
+        """Follow the owners of a pod, and return its workload."""
         metadata = pod.metadata
         reference = metadata.controller
         if reference is None:
@@ -115,12 +116,12 @@ class Owners:
                 top = above
         identifier, name = _name(top, pod)
         if is_open and top is reference:
-            # the author of the pod may have written the uid of an owner in another namespace
+            # the pod's author can have written the uid of an owner in another namespace
             identifier = f"{metadata.namespace}/{identifier}"
         return Chain(identifier, name, top.kind, owner, tuple(uids), gang, is_open, complete)
 
     def is_part(self, owner: Object) -> bool:
-        """Whether an object has an owner that is the workload, so that it is only a part of it."""
+        """Whether an object belongs to the workload of an owner above it, so that it is no workload itself."""
         above = owner.metadata.controller
         if above is None or not climbs((owner.resource.group, owner.resource.kind), key_of(above)):
             return False
@@ -136,7 +137,7 @@ class Owners:
 
 
 class Membership:
-    """Which pods make which workload, kept current."""
+    """The workloads of pods, updated by changes."""
 
     def __init__(self, pods: Mapping[str, Pod]) -> None:
         self._owners = Owners(pods)
@@ -145,18 +146,18 @@ class Membership:
         self._open: dict[str, Pod] = {}
 
     def join(self, pod: Pod) -> str:
-        """Take a pod in and return the id of its workload."""
+        """Add a pod. Return the id of its workload."""
         uid = pod.metadata.uid
         chain = self._chains[uid] = self._owners.chain(pod)
         for owner in chain.uids:
-            if owner != chain.id:  # callers know the pods of a workload by its id
+            if owner != chain.id:  # the caller has the pods of a workload by its id
                 self._under.setdefault(owner, {})[uid] = pod
         if chain.is_open:
             self._open[uid] = pod
         return chain.id
 
     def leave(self, uid: str) -> str:
-        """Let a pod go and return the id of the workload that it belonged to."""
+        """Remove a pod. Return the id of the workload to which it belonged."""
         chain = self._chains.pop(uid)
         for owner in chain.uids:
             discard(self._under, owner, uid)
@@ -164,24 +165,24 @@ class Membership:
         return chain.id
 
     def id_of(self, uid: str) -> str:
-        """The id of the workload of a pod that has joined."""
+        """Return the id of the workload of an added pod."""
         return self._chains[uid].id
 
     def chain_of(self, uid: str) -> Chain:
-        """The owners of a pod that has joined."""
+        """Return the owners of an added pod."""
         return self._chains[uid]
 
     def note(self, owner: Object, *, is_there: bool) -> bool:
-        """Take a change of an owner. Return whether the pods below it must join again."""
+        """Apply a change of an owner. Return whether the pods below it must join again."""
         return self._owners.put(owner, is_there=is_there)
 
     def note_kind(self, state: KindState) -> list[Pod]:
-        """Take a change of readable kinds. Return the affected pods, which must join again."""
+        """Apply a change of a kind's state. Return the pods with an unknown owner, which must join again."""
         self._owners.put_kind(state)
         return list(self._open.values())
 
     def under(self, uid: str) -> list[Pod]:
-        """The pods below this owner, except those whose workload is this owner."""
+        """Return the pods below this owner, except those whose workload is this owner."""
         return list(self._under.get(uid, {}).values())
 
 
@@ -197,7 +198,7 @@ def _matter(owner: Object) -> object:
 
 
 def _bare(pod: Pod) -> Chain:
-    """A pod without an owner: by itself, or with all pods of its namespace that are to be one gang of this name."""
+    """Return the workload of a pod without an owner: the pod, or the gang of its name in the namespace."""
     metadata = pod.metadata
     name = metadata.labels.get(WORKLOAD_LABEL)
     is_gang = MIN_MEMBER_ANNOTATION in metadata.annotations or SUB_GROUPS_ANNOTATION in metadata.annotations
@@ -207,7 +208,7 @@ def _bare(pod: Pod) -> Chain:
 
 
 def _name(top: OwnerReference, pod: Pod) -> tuple[str, str]:
-    """The id and the name of the workload under its topmost owner."""
+    """Return id and name of the workload of a pod below the topmost owner."""
     known = CONTROLLERS.get(key_of(top))
     group = pod.metadata.labels.get(known.group_label) if known is not None and known.group_label else None
     return (top.uid, top.name) if group is None else (f"{top.uid}/{group}", f"{top.name}-{group}")

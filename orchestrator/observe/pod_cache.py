@@ -1,11 +1,11 @@
-"""The pods of all namespaces as they will be once the operator's requests under way are carried out.
+"""The pods of all namespaces as they will be after the operator's started requests are carried out.
 
     watch ──────────────────> note ──┐
     executor ──> bind, evict, nominate ──> a pod as it will be ──> Reader
     a refused request ──────> forget ┘                       confirm: the watch shows it
 
-A binding, eviction or nomination is assumed from the moment in which the executor begins it. It is forgotten when the
-API server refuses it, and confirmed when the watch shows it.
+A binding, eviction or nomination is assumed from its start by the executor until the API server refuses it or the watch
+shows it.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,13 +27,14 @@ from orchestrator.observe.request import devices_text
 from orchestrator.planner.placements import Placement
 
 _NOT_YET: Final = "9999-12-31T23:59:59Z"
-"""The deletion timestamp of a pod whose eviction is not shown yet: no other pod counts as its successor so far."""
+"""The deletion timestamp of a pod whose eviction the watch has not shown. No other pod counts as its successor yet."""
 
 
 class PodCache:
-    """Pods by uid. `tell` receives each changed pod, and whether it exists.
+    """The pods by uid. `tell` is called with each changed pod and whether it exists.
 
-    `bindings`, `evictions` and `nominations` are assumed, by pod uid; a nomination of None has ended.
+    `bindings`, `evictions` and `nominations` are the assumptions by pod uid. A nomination of None means that it was
+    removed.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class PodCache:
         self._max_checkpoint_grace_seconds = max_checkpoint_grace_seconds
         self._pods: dict[str, Pod] = {}
         self._shown: dict[str, Pod] = {}
-        """The pods with an assumption, as the watch shows them."""
+        """The pods with an assumption, in the state that the watch shows."""
         self._bindings: dict[str, Placement] = {}
         self._evictions: dict[str, None] = {}
         self._nominations: dict[str, Placement | None] = {}
@@ -58,7 +59,7 @@ class PodCache:
         self.nominations: Mapping[str, Placement | None] = MappingProxyType(self._nominations)
 
     def note(self, change: Change[Pod]) -> None:
-        """Take a change of the watch."""
+        """Apply a change that the watch shows."""
         pod, uid = change.object, change.object.metadata.uid
         if change.type == "deleted":
             self._pods.pop(uid, None)
@@ -81,14 +82,14 @@ class PodCache:
         self._mark(uid)
 
     def nominate(self, uid: str, placement: Placement | None) -> None:
-        """Assume that the nomination is written on the pod, or (None) is taken off it."""
+        """Assume that the nomination is written on the pod, or is removed from it (None)."""
         self._nominations[uid] = placement
         self._mark(uid)
 
     def expect(self, successors: Mapping[str, Pod], inherited: Mapping[str, Placement]) -> None:
-        """Replace the pods that controllers have yet to make, and the nominations that new pods inherit, by uid.
+        """Replace the stand-ins for pods that controllers will create, and the inherited nominations, both by uid.
 
-        A nomination that the executor has begun takes precedence.
+        A nomination that the executor has started has precedence over an inherited one.
         """
         for uid in self._successors.keys() - successors.keys():
             self.note(Change("deleted", self._successors[uid]))
@@ -100,22 +101,22 @@ class PodCache:
         self._successors, self._inherited = dict(successors), dict(inherited)
 
     def forget_binding(self, uid: str) -> None:
-        """Assume no longer that the pod is bound."""
+        """End the assumption that the pod is bound."""
         self._bindings.pop(uid, None)
         self._mark(uid)
 
     def forget_eviction(self, uid: str) -> None:
-        """Assume no longer that the pod is evicted."""
+        """End the assumption that the pod is evicted."""
         self._evictions.pop(uid, None)
         self._mark(uid)
 
     def forget_nomination(self, uid: str) -> None:
-        """Assume nothing about the nomination of the pod."""
+        """End the assumption about the nomination of the pod."""
         self._nominations.pop(uid, None)
         self._mark(uid)
 
     def confirm(self, pods: Mapping[str, Pod]) -> None:
-        """Forget the bindings and evictions that the watch shows, and those of deleted pods.
+        """End the assumed bindings and evictions that the watch shows, and those of deleted pods.
 
         `pods` are the pods that the watch shows, by uid.
         """
@@ -129,7 +130,7 @@ class PodCache:
                 self.forget_eviction(uid)
 
     def settle(self) -> None:
-        """Report the pods whose assumption began or ended since the last call."""
+        """Call `tell` for the pods whose assumptions changed since the last call."""
         for uid in self._changed:
             shown = self._shown.get(uid)
             if shown is not None:
@@ -139,7 +140,7 @@ class PodCache:
         self._changed.clear()
 
     def _mark(self, uid: str) -> None:
-        """Have the pod told by the next `settle`: most requests are shown before the next decision is made."""
+        """Mark the pod for the next `settle`. Most requests are shown by the watch before the next decision."""
         if uid in self._pods:
             self._shown.setdefault(uid, self._pods[uid])
             self._changed[uid] = None
@@ -168,7 +169,7 @@ class PodCache:
 
 
 def binding_annotations(pod: Pod, devices: tuple[int, ...]) -> dict[str, str]:
-    """Return the annotations of every binding, which replace those that a pod template may carry."""
+    """Return the annotations that every binding writes, which replace annotations of the pod's template."""
     return {
         **without_shares(pod),
         GPU_DEVICES_ANNOTATION: devices_text(devices),
@@ -177,7 +178,7 @@ def binding_annotations(pod: Pod, devices: tuple[int, ...]) -> dict[str, str]:
 
 
 def bound(pod: Pod, placement: Placement) -> Pod:
-    """Return the pod as the API server has it after the binding."""
+    """Return the pod with the changes that the binding makes."""
     annotations = {**pod.metadata.annotations, **binding_annotations(pod, placement.devices)}
     metadata: dict[str, Any] = {"annotations": annotations}
     return msgspec.structs.replace(
@@ -188,7 +189,7 @@ def bound(pod: Pod, placement: Placement) -> Pod:
 
 
 def evicted(pod: Pod, max_checkpoint_grace_seconds: int = MAX_GRACE_SECONDS) -> Pod:
-    """Return the pod, which has a node, as the API server has it after the eviction."""
+    """Return the bound pod with the changes that the eviction makes."""
     if terminates(pod, max_checkpoint_grace_seconds):
         return pod
     metadata: dict[str, Any] = {

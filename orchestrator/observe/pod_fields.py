@@ -1,6 +1,6 @@
-"""The fields of a PodTemplateSpec and of a PodStatus: read, irrelevant with a reason, or refused as they are absent.
+"""Rules for the fields of a PodTemplateSpec and of a PodStatus: read, or irrelevant with a reason; others are refused.
 
-The names are those of Kubernetes 1.36. A field that a later version adds is refused until it stands here.
+The names are those of Kubernetes 1.36. A field of a later version is refused until it has a rule here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -237,7 +237,7 @@ POD_SPEC: Final[Mapping[str, Rule]] = {
 
 
 def _host_ports(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
-    """Check that no two containers take the same port of the node, and that each port of the host network is named."""
+    """Check that each host port is used once, and that with host network each port is a host port."""
     taken: set[str] = set()
     for where, port in _ports(value, place):
         number = port.get("hostPort")
@@ -250,7 +250,7 @@ def _host_ports(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
 
 
 def _ports(spec: Mapping[str, Any], place: Place) -> Iterator[tuple[Place, Mapping[str, Any]]]:
-    """Yield the ports of all containers but init containers, which run one after the other."""
+    """Yield the ports of all containers except init containers, which run one after the other."""
     for number, container in _objects(spec.get("containers")):
         for index, port in _objects(container.get("ports")):
             yield (*place, "containers", number, "ports", index), port

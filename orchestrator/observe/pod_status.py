@@ -1,4 +1,4 @@
-"""Whether a container of a pod has started, the reason if none has, when the pod ends, and rejected pods. Pure."""
+"""Facts from a pod's status: starts of its containers, reasons of failed starts, the latest end, rejection. Pure."""
 
 import enum
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ _NOT_STARTED: Final = frozenset(("ContainerCannotRun", "StartError"))
 """Reasons of terminated containers whose process the runtime could not start."""
 
 HOPELESS: Final = frozenset(("InvalidImageName", "ErrImageNeverPull"))
-"""Reasons of waiting containers that no later try of the kubelet can succeed with."""
+"""Reasons of waiting containers that a later attempt of the kubelet does not remove."""
 _TOO_LITTLE: Final = "OutOf"
-"""Beginning of the reason of a kubelet whose node lacks a resource, which follows: `OutOfcpu`."""
+"""The kubelet's reason if its node lacks a resource begins with this, then the resource: `OutOfcpu`."""
 _REJECTED: Final = frozenset(
     (
         # pkg/kubelet of Kubernetes: lifecycle/predicate.go, the topology and CPU managers; filters of its scheduler
@@ -28,14 +28,14 @@ _REJECTED: Final = frozenset(
         *("SMTAlignmentError", "NodeAffinity", "NodeName", "NodePorts", "TaintToleration"),
     )
 )
-"""Reasons of kubelets that do not admit a pod."""
+"""Reasons of a kubelet that does not admit a pod."""
 _ENDED: Final = frozenset(("DeadlineExceeded", "Preempting", "NodeShutdown", "Terminated"))
-"""Reasons of pods that ended early although their node would run them."""
+"""Reasons of pods that ended early although their node could run them."""
 _NORMAL: Final = frozenset(("", "ContainerCreating", "PodInitializing"))
 
 
 class NotDecided(enum.StrEnum):
-    """Why nothing is decided for a pod, beside the planner's reasons: the first word of its condition."""
+    """The reasons, other than the planner's, why no decision is made for a pod: the first word of its condition."""
 
     VOLUME_NOT_READY = "VolumeNotReady"
     UNREADABLE = "Unreadable"
@@ -43,7 +43,7 @@ class NotDecided(enum.StrEnum):
 
 
 def ends_by_us(pod: Pod) -> int:
-    """When Kubernetes ends the pod at the latest, 0 when it may run for ever or has not started."""
+    """Return the latest time at which Kubernetes ends the pod; 0 if it has no deadline or has not started."""
     seconds, started_us = pod.spec.active_deadline_seconds, time_us(pod.status.start_time)
     return 0 if seconds is None or not started_us else started_us + seconds * SECOND_US
 
@@ -54,9 +54,9 @@ def has_started(pod: Pod) -> bool:
 
 
 def never_started(pod: Pod) -> bool:
-    """Whether the pod is on its node and no process has run, so it has no work to lose.
+    """Whether the pod is bound and no process of it has run, so that an eviction loses nothing.
 
-    A pod is Running without a process if the runtime fails to start its container again and again.
+    If the runtime repeatedly fails to start a container, the pod is Running without a process.
     """
     if not pod.spec.node_name or has_started(pod):
         return False
@@ -66,9 +66,9 @@ def never_started(pod: Pod) -> bool:
 
 
 def is_rejected(pod: Pod) -> bool:
-    """Whether its kubelet rejected the pod, or the pod failed before a process ran.
+    """Whether the kubelet rejected the pod, or the pod failed before a process ran.
 
-    A kubelet that restarts rejects pods that ran too. A pod that was deleted or disrupted does not count.
+    After its restart, a kubelet can reject pods that ran. Deleted and disrupted pods do not count as rejected.
     """
     status = pod.status
     if status.phase != "Failed" or not pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
@@ -80,7 +80,7 @@ def is_rejected(pod: Pod) -> bool:
 
 
 def rejection_reason(pod: Pod) -> str:
-    """Return why a rejected pod failed: the reason of the kubelet, else that of the container runtime."""
+    """Return why a rejected pod failed: the reason of the kubelet, else the reason of the container runtime."""
     if pod.status.reason:
         return pod.status.reason
     ended = (container.state.terminated for container in _containers(pod))
@@ -88,7 +88,7 @@ def rejection_reason(pod: Pod) -> str:
 
 
 def start_problem(pod: Pod) -> tuple[str, str]:
-    """Return why a container has not started, reason and message; both empty if the kubelet does not say it."""
+    """Return reason and message why a container has not started; both are empty if the kubelet reports none."""
     for container in _containers(pod):
         for state in (container.state, container.last_state):
             found = state.waiting or state.terminated
@@ -98,7 +98,7 @@ def start_problem(pod: Pod) -> tuple[str, str]:
 
 
 def cannot_start(pod: Pod) -> bool:
-    """Return whether a container waits and its reason does not change by itself."""
+    """Return whether a container waits for a reason in HOPELESS."""
     return any(
         container.state.waiting is not None and container.state.waiting.reason in HOPELESS
         for container in _containers(pod)
@@ -106,7 +106,7 @@ def cannot_start(pod: Pod) -> bool:
 
 
 def bound_at_us(pod: Pod) -> int:
-    """Return when the pod was bound, in microseconds; 0 if it does not say so."""
+    """Return the time of the pod's binding, in microseconds; 0 if its status has none."""
     scheduled = (
         condition.last_transition_time
         for condition in pod.status.conditions
@@ -116,14 +116,14 @@ def bound_at_us(pod: Pod) -> int:
 
 
 def last_start_us(pod: Pod) -> int:
-    """Return when the last of its containers started, in microseconds; 0 if none has or no time is known."""
+    """Return the time of the last start of a container, in microseconds; 0 if none has started or no time is known."""
     states = (state for container in _containers(pod) for state in (container.state, container.last_state))
     ran = (state.running or state.terminated for state in states if _runs(state))
     return max((time_us(state.started_at) for state in ran if state is not None), default=0)
 
 
 def failed_at_us(pod: Pod) -> int:
-    """Return when the pod failed, as far as its status says: the latest time in it; 0 if there is none."""
+    """Return the time of the pod's failure: the latest time in its status, else its creation; 0 if there is none."""
     status = pod.status
     ended = (container.state.terminated for container in _containers(pod))
     stamps = (
@@ -135,7 +135,7 @@ def failed_at_us(pod: Pod) -> int:
 
 
 def start_fields(pod: Pod) -> dict[str, Any]:
-    """Return the fields that say that a bound pod has not started, and why; none if it has."""
+    """Return the planner's fields about a bound pod that has not started; empty if it has started or is unbound."""
     if not never_started(pod):
         return {}
     return {
@@ -154,7 +154,7 @@ def _containers(pod: Pod) -> Iterator[ContainerStatus]:
 def _has_run(container: ContainerStatus) -> bool:
     if _runs(container.state) or _runs(container.last_state):
         return True
-    # A container that the runtime could not start is restarted as well.
+    # A restart count alone proves no run: the runtime also restarts containers that it could not start.
     return bool(container.restart_count) and container.last_state.terminated is None
 
 

@@ -1,4 +1,4 @@
-"""Affinity between pods, topology spread and host ports: from a pod's specification to the planner's terms. Pure."""
+"""A pod's affinity to pods, topology spread and host ports in the planner's terms. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -31,12 +31,12 @@ from orchestrator.planner.traits import (
 )
 
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
-"""The API server writes the name of each namespace in this label, so that it needs no reading of namespaces."""
+"""The label in which the API server writes the name of each namespace, so that no namespace must be read."""
 
 DO_NOT_SCHEDULE: Final = "DoNotSchedule"
 SCHEDULE_ANYWAY: Final = "ScheduleAnyway"
 MAX_TERMS: Final = 32
-"""Terms and spread constraints of one pod. Each is compared with every other pod; people write one to three."""
+"""Maximum number of terms and spread constraints of a pod. Each is compared with every pod; people write 1 to 3."""
 _MAX_SHARED: Final = 10_000
 _NO_PODS: Final = PodSelector(())
 
@@ -59,7 +59,7 @@ def pod_traits(pod: Pod) -> PodTraits:
         replace(
             _traits(pod),
             affinity=tuple(_term(pod, term) for term in required),
-            # A term without a selector selects no pod, so that it keeps none away.
+            # A term without a selector selects no pod, so it excludes no node.
             anti_affinity=tuple(_term(pod, term) for term in apart if term.label_selector is not None),
             spread=_spread(pod, DO_NOT_SCHEDULE),
             preferences=None if preferences == Preferences() else preferences,
@@ -68,9 +68,9 @@ def pod_traits(pod: Pod) -> PodTraits:
 
 
 def bound_traits(pod: Pod) -> PodTraits:
-    """Return the traits of a pod that runs, whether its constraints can be read or not.
+    """Return the traits of a bound pod, even if its constraints cannot be read.
 
-    An anti-affinity that cannot be read keeps more pods away than it says, never fewer.
+    If an anti-affinity cannot be read, it excludes more pods than it should, never fewer.
     """
     _, apart = _affinity_terms(pod)
     selecting = [term for term in apart if term.label_selector is not None]
@@ -80,14 +80,14 @@ def bound_traits(pod: Pod) -> PodTraits:
 
 
 def in_order(traits: Iterable[PodTraits]) -> tuple[PodTraits, ...]:
-    """Return the traits of several pods in an order that does not depend on that of the pods."""
+    """Return the traits in an order that does not depend on the order of the input."""
     return tuple(sorted(traits, key=attrgetter("namespace", "labels")))
 
 
 def names_of(selector: LabelSelector) -> tuple[str, ...] | None:
-    """Return the namespaces that the selector names; None: every namespace.
+    """Return the namespaces that the namespace selector names; None: all namespaces.
 
-    Raises UnreadableRequest for a selector by another label than that of the name.
+    Raises UnreadableRequest for a selector on any label other than NAMESPACE_NAME_LABEL.
     """
     requirements = requirements_of(selector)
     for requirement in requirements:
@@ -113,7 +113,7 @@ def _affinity_terms(pod: Pod) -> tuple[Sequence[PodAffinityTerm], Sequence[PodAf
 
 
 def _traits(pod: Pod) -> PodTraits:
-    """The traits that every pod has: namespace, labels and host ports."""
+    """Return the traits without constraints on other pods: namespace, labels and host ports."""
     metadata = pod.metadata
     labels = tuple(sorted(metadata.labels.items()))
     return PodTraits(metadata.namespace, labels, host_ports=tuple(_host_ports(pod)))
@@ -143,7 +143,7 @@ def _preferences(pod: Pod) -> Preferences:
 
 @lru_cache(_MAX_SHARED)
 def _shared(traits: PodTraits) -> PodTraits:
-    """Return one object for equal traits: the planner tells them apart by identity."""
+    """Return the same object for equal traits, because the planner compares them by identity."""
     return traits
 
 
@@ -172,12 +172,12 @@ def _widest_term(pod: Pod, term: PodAffinityTerm) -> PodTerm:
 
 
 def _all_pods_apart(topology_keys: Iterable[str]) -> list[PodTerm]:
-    """Return one term for each key that keeps every pod out of the domain."""
+    """Return, for each topology key, an anti-affinity term that excludes all pods from the domain."""
     return [PodTerm(PodSelector(None), key) for key in dict.fromkeys(topology_keys)]
 
 
 def _equal_labels(pod: Pod, keys: Iterable[str]) -> Iterable[LabelRequirement]:
-    """The requirements that the API server adds for `matchLabelKeys`; a key that the pod lacks is left out."""
+    """Return the requirements for `matchLabelKeys` as the API server adds them, without keys that the pod lacks."""
     labels: Mapping[str, str] = pod.metadata.labels
     return (LabelRequirement(key, "In", (labels[key],)) for key in keys if key in labels)
 
@@ -216,7 +216,7 @@ def _spread_constraint(pod: Pod, constraint: TopologySpreadConstraint) -> Spread
     return SpreadConstraint(
         topology_key=constraint.topology_key,
         max_skew=constraint.max_skew,
-        # As in kube-scheduler an empty selector counts no pods.
+        # As in kube-scheduler, an empty selector counts no pods.
         selector=PodSelector((pod.metadata.namespace,), requirements)
         if requirements and selector
         else _NO_PODS,
@@ -235,7 +235,7 @@ def _is_honored(policy: str | None, default: str) -> bool:
 
 
 def _own_node_terms(pod: Pod) -> Terms:
-    """The pod's node affinity with its node selector, without the terms of its volumes and claims."""
+    """Return the terms of the pod's node affinity and node selector, without those of volumes and claims."""
     spec = pod.spec
     affinity = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
     selected = tuple(
@@ -248,7 +248,7 @@ def _own_node_terms(pod: Pod) -> Terms:
 
 
 def _host_ports(pod: Pod) -> Iterable[HostPort]:
-    """The ports of the node that containers and sidecars take."""
+    """Return the host ports that containers and sidecars use."""
     spec = pod.spec
     sidecars = (starter for starter in spec.init_containers if starter.restart_policy == "Always")
     for container in (*sidecars, *spec.containers):

@@ -12,11 +12,11 @@ from orchestrator.observe.unreadable import Boundary, SkippedObject, Unreadable
 from orchestrator.planner import model
 
 MAX_DEPARTMENTS = 64
-"""Maximum number of departments above one project. Organisations have three or four levels."""
+"""Maximum number of departments above a project. Organisations have three or four levels."""
 
 
 class ProjectReader:
-    """The projects, sorted by name; those with too many departments above them are skipped."""
+    """The projects, sorted by name. Projects with too many departments above them are skipped."""
 
     def __init__(self, boundary: Boundary) -> None:
         self._boundary = boundary
@@ -26,7 +26,7 @@ class ProjectReader:
         self._tuple: tuple[model.Project, ...] | None = ()
 
     def note(self, project: Project, *, is_there: bool) -> None:
-        """Take a change of a project."""
+        """Apply a change of a project."""
         name = project.metadata.name
         put(self._known, name, project if is_there else None)
         planned = (
@@ -34,12 +34,12 @@ class ProjectReader:
             if is_there
             else None
         )
-        if planned != self._made.get(name):  # otherwise its status alone has changed
+        if planned != self._made.get(name):  # otherwise only its status changed
             put(self._made, name, planned)
             self._tuple = None
 
     def read(self) -> tuple[model.Project, ...]:
-        """Return the projects that decisions count with, by name."""
+        """Return the projects that can be read, sorted by name."""
         if self._tuple is None:
             readable = {
                 name: project
@@ -51,18 +51,18 @@ class ProjectReader:
         return self._tuple
 
     def unreadable(self) -> dict[str, str]:
-        """By name, why projects are not counted with."""
+        """Return, by name, the reasons of projects that are skipped."""
         problems = {**self._made, **self._too_deep}
         return {name: problem.why for name, problem in problems.items() if isinstance(problem, Unreadable)}
 
     def skipped(self) -> Iterator[SkippedObject]:
-        """Yield the skipped objects."""
+        """Yield the skipped projects."""
         for name, why in self.unreadable().items():
             yield SkippedObject("Project", "", name, self._known[name].metadata.uid, why)
 
 
 def planner_project(project: Project) -> model.Project:
-    """The project in the planner's terms. Raises ValueError if a quantity is invalid."""
+    """Return the project in the planner's terms. Raises ValueError if a quantity is invalid."""
     spec, gpu = project.spec, project.spec.gpu
     cpu, memory = spec.cpu, spec.memory
     quota = gpu_milli(gpu.quota)
@@ -97,7 +97,7 @@ def planner_project(project: Project) -> model.Project:
 
 
 def too_deep(name: str, projects: Mapping[str, model.Project]) -> Unreadable | None:
-    """Why a project has more departments above it than are looked at, or None. A circle has no end either."""
+    """Return the reason if the project has more than MAX_DEPARTMENTS above it, for example in a circle; or None."""
     above: list[str] = []
     parent = projects[name].parent
     while parent is not None and parent in projects:

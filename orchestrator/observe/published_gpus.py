@@ -1,6 +1,6 @@
-"""The GPUs that a driver publishes in slices, by node: their order, memory, model and problems. Pure.
+"""The GPUs that a DRA driver publishes in ResourceSlices, by node: order, memory, model and taints. Pure.
 
-Drivers list devices in any order, which changes when they start again. GPUs are counted in the order of their names.
+Drivers list devices in any order, which can change after a restart. So the index of a GPU is its position by name.
 """
 
 import re
@@ -18,10 +18,10 @@ _NUMBERS: Final = re.compile(r"([0-9]+)")
 
 @dataclass(frozen=True, slots=True)
 class PublishedGpus:
-    """The GPUs of one node by index. Their driver keeps new claims off those in `tainted`.
+    """The GPUs of one node by index. GPUs in `tainted` have taints of the driver that exclude new claims.
 
-    `samples` are some of the devices: each kind of GPU is among them. `uuids` are as the driver says, "" where it does
-    not.
+    `samples` has at least one device of each kind of GPU. `uuids` are the UUIDs from the driver, "" if it publishes
+    none.
     """
 
     ids: tuple[DeviceId, ...]
@@ -33,7 +33,7 @@ class PublishedGpus:
 
 
 def gpus_by_node(slices: Iterable[ResourceSlice]) -> dict[str, PublishedGpus]:
-    """Return the GPUs of each node that has some, of the newest generation of its pools."""
+    """Return the GPUs of each node with published GPUs, from the newest generation of each pool."""
     newest: dict[tuple[str, str], int] = {}
     listed = [
         published for published in slices if published.driver == GPU_DRIVER and published.nodes.node_name
@@ -59,7 +59,7 @@ def _gpus(devices: dict[DeviceId, Device]) -> PublishedGpus:
     return PublishedGpus(
         ids,
         memory_mib,
-        # as NVIDIA's feature discovery writes it into the label for the model
+        # NVIDIA's feature discovery writes the model in this form into its label
         models.pop().replace(" ", "-") if len(models) == 1 else "",
         tuple(
             index
@@ -88,7 +88,7 @@ def _text(device: Device, name: str) -> str:
 
 
 def _in_natural_order(name: str) -> tuple[tuple[int, str], ...]:
-    """`gpu-10` after `gpu-9`.
+    """Return a sort key with numbers in numeric order: `gpu-10` after `gpu-9`.
 
     Example: `sorted(["gpu-10", "gpu-9"], key=_in_natural_order)` returns `['gpu-9', 'gpu-10']`.
     """

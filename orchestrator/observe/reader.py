@@ -1,11 +1,11 @@
-"""Snapshots one after the other, at a cost that follows the changes between them.
+"""Snapshots one after the other, at a cost that depends on the changes between them.
 
     changes of the caches ──────────> note ──> touched workloads, nodes ──> read ──> snapshot
                                        ^
     requests under way ──> PodCache ───┘
 
-The objects of a change are read again for the next snapshot, and no others. An unchanged result stays the same
-object, so the planner can skip it. Examples are a pod with a changed status alone, and a node's heartbeat.
+For the next snapshot, only the objects that a change concerns are read again. If the result is equal, it stays the same
+object, so the planner can skip it. Examples are a pod of which only the status changed, and the heartbeat of a node.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -48,7 +48,7 @@ Workloads = tuple[model.Workload, ...]
 
 
 def read(observed: Observed, settings: Settings = DEFAULT_SETTINGS, hints: Hints = NO_HINTS) -> Reading:
-    """Build the planner's snapshot. Unreadable objects are left out and named."""
+    """Return the planner's snapshot. Unreadable objects are left out and listed."""
     reader = Reader(settings)
     for observed_object in chain(
         observed.namespaces.values(),
@@ -68,11 +68,11 @@ def read(observed: Observed, settings: Settings = DEFAULT_SETTINGS, hints: Hints
 
 
 class Reader:
-    """Builds snapshots of the cluster, kept current by changes. `volumes` are the claims, volumes and storage classes.
+    """Builds snapshots of the cluster from changes. `volumes` has the PVCs, PersistentVolumes and StorageClasses.
 
-    In `pods` and `claims` the executor assumes its requests: snapshots show pods and claims as they will be.
-    Kubernetes does not keep when a gang lost a member, so the first reading that shows it sets `stale_since_us`.
-    `last` notes the object that is read.
+    The executor assumes its requests in `pods` and `claims`, so snapshots have pods and claims as they will be.
+    Kubernetes does not store when a gang lost a pod, so the first snapshot without the pod sets `stale_since_us`.
+    `last` notes the object that is being read.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Reader:
 
     @property
     def behind(self) -> int:
-        """How many workloads were touched and have not been read again."""
+        """The number of workloads that must be read again."""
         return self._workloads.behind
 
     def is_of_a_project(self, namespace: str) -> bool:
@@ -123,7 +123,7 @@ class Reader:
         return namespace in self._namespaces.project_of
 
     def note_failure(self, failure: model.Rejection) -> None:
-        """Remember a failed start that no object shows."""
+        """Store a failed start that no object shows."""
         self._failed.note(failure)
 
     def workload_of(self, uid: str) -> str:
@@ -131,18 +131,18 @@ class Reader:
         return self._workloads.workload_of(uid)
 
     def miscounted(self) -> Iterator[Miscounted]:
-        """Yield the pods on which other GPUs are written than their kubelets gave them, as of the last snapshot."""
+        """Yield the pods whose annotations differ from the kubelets' GPUs, as of the last snapshot."""
         return self._devices.miscounted()
 
     def read_ahead(self, most: int, *, now_us: int = 0) -> None:
-        """Read at most this number of touched workloads: the next snapshot reads the others only."""
+        """Read at most this number of the workloads that must be read again; the next `read` reads the rest."""
         self._settle()
         self._workloads.read_touched(now_us, most)
 
     def note(self, change: Change[Any]) -> None:
-        """Take one change: of a pod, node, namespace, project, storage, or a kind of owner.
+        """Apply a change of any observed object.
 
-        Anything else is the owner of pods.
+        An object of an unlisted type is an owner of pods.
         """
         changed, is_there = change.object, change.type != "deleted"
         if isinstance(changed, Pod):
@@ -176,7 +176,7 @@ class Reader:
         budgets: tuple[model.Budget, ...] = (),
         hints: Hints = NO_HINTS,
     ) -> Reading:
-        """Build the planner's snapshot. Unreadable objects are left out and named.
+        """Return the planner's snapshot. Unreadable objects are left out and listed.
 
         `now_us` is the time of the decision; 0: rules about time do not apply. `budgets` are the budgets for
         disruption.
@@ -217,12 +217,12 @@ class Reader:
         )
 
     def _settle(self) -> None:
-        """Take the assumptions that began or ended since the last call."""
+        """Apply the assumptions that changed since the last call."""
         self.pods.settle()
         self._touch((), self.claims.settle())
 
     def _read_devices(self) -> None:
-        """Work out the devices of the pods that muster did not bind, before these pods are read."""
+        """Compute the devices of pods that muster did not bind, before these pods are read."""
         for tenant in self._devices.read():
             if tenant.is_foreign:
                 self._nodes.touch(tenant.pod.spec.node_name)
@@ -231,7 +231,7 @@ class Reader:
                 self._outsiders.touch([tenant.pod.metadata.uid])
 
     def _merge(self, workloads: Workloads, outsiders: Workloads) -> Workloads:
-        """All workloads by id; the same as last time where neither changed."""
+        """Return all workloads sorted by id; the same object as before if neither input changed."""
         known = self._merged
         if known[0] is not workloads or known[1] is not outsiders:
             known = (workloads, outsiders, tuple(sorted((*workloads, *outsiders), key=attrgetter("id"))))
@@ -252,7 +252,7 @@ class Reader:
         self._stuck.note_pod(pod, is_there=is_ours or is_outsider)
         self._failed.note_pod(pod, is_there=is_ours)
         self._nodes.note_foreign(pod, pod.spec.node_name if runs_elsewhere and not is_outsider else "")
-        # which GPUs a pod has by claims is written in them
+        # claims themselves name the GPUs that pods have by them
         by_claims = gets_gpus_by_claims(pod)
         self._devices.note_pod(
             pod, is_there=is_there and not by_claims, is_foreign=not (is_ours or is_outsider)
@@ -266,22 +266,22 @@ class Reader:
     def _note_dynamic(self, changed: DynamicObject, *, is_there: bool) -> None:
         gpu_class = self.claims.slices.gpu_class
         self._touch(*self.claims.note(changed, is_there=is_there))
-        if self.claims.slices.gpu_class != gpu_class:  # it concerns pods that have no claims as well
+        if self.claims.slices.gpu_class != gpu_class:  # the class of GPUs also concerns pods without claims
             self._workloads.touch_all()
 
     def _is_ours(self, uid: str) -> bool:
-        """Whether the pod's devices count for a workload."""
+        """Whether the pod (uid) belongs to a workload of the snapshot."""
         return uid in self._outsiders or self._workloads.pod(uid) is not None
 
     def _touch(self, nodes: Iterable[str], pods: Collection[str]) -> None:
-        """Read these again."""
+        """Mark these nodes and pods to be read again."""
         for name in nodes:
             self._nodes.touch(name)
         self._workloads.touch(pods)
         self._outsiders.touch(pods)
 
     def _change_owner(self, namespace: str) -> None:
-        """The namespace went to another project, with all that is in it."""
+        """Mark all pods of the namespace to be read again, because it belongs to another project now."""
         self._workloads.note_namespace(namespace)
         for pod in [pod for pod in self._others.values() if pod.metadata.namespace == namespace]:
             self._note_pod(pod, True)

@@ -1,8 +1,8 @@
-"""Which terminating pods have their successors already. Pure.
+"""Terminating pods whose successors exist already. Pure.
 
-A controller makes the next pod when one begins to terminate (a Job, a ReplicaSet) or only after its end (a
-StatefulSet). The predecessor is not recorded anywhere, so it is derived from the times. A pod that was created after
-the deletion of another one counts as its successor.
+A controller creates the successor when a pod begins to terminate (Job, ReplicaSet) or only after its end (StatefulSet).
+No object names the predecessor of a pod, so it is derived from times. A pod that was created after the deletion of
+another pod counts as its successor.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from orchestrator.planner import model
 
 
 def with_replaced(pods: Sequence[tuple[Pod, model.Pod]]) -> Sequence[tuple[Pod, model.Pod]]:
-    """The pods of one workload. A terminating pod whose successor exists is marked."""
+    """Return the pods of one workload, with `replaced` set on terminating pods whose successor exists."""
     replaced = _replaced(pods)
     if not replaced:
         return pods
@@ -24,20 +24,21 @@ def with_replaced(pods: Sequence[tuple[Pod, model.Pod]]) -> Sequence[tuple[Pod, 
 
 
 def _replaced(pods: Iterable[tuple[Pod, model.Pod]]) -> frozenset[str]:
-    """The uids of the pods that leave and were replaced; no pod replaces two."""
+    """Return the uids of terminating pods with a successor. A pod is the successor of only one pod."""
     terminating: list[tuple[int, str]] = []
     created: list[int] = []
     for pod, planned in pods:
         made_us, removed_us = time_us(pod.metadata.creation_timestamp), _removed_us(pod)
         if planned.state is model.PodState.RELEASING and removed_us and not _keeps_its_name(pod):
             terminating.append((removed_us, planned.id))
-        if not removed_us or made_us < removed_us:  # else it would seem to replace itself
+        if not removed_us or made_us < removed_us:  # otherwise a pod could count as its own successor
             created.append(made_us)
     if not terminating:
         return frozenset()
     created.sort(reverse=True)
     replaced: list[str] = []
-    # The pod that was removed last has the fewest candidates. Times are whole seconds: an equal one counts.
+    # The pod that was deleted last has the fewest possible successors. Times are whole seconds, so an equal
+    # time counts.
     for removed_us, uid in sorted(terminating, reverse=True):
         if len(replaced) < len(created) and created[len(replaced)] >= removed_us:
             replaced.append(uid)
@@ -51,7 +52,7 @@ def _keeps_its_name(pod: Pod) -> bool:
 
 
 def _removed_us(pod: Pod) -> int:
-    """When the pod was deleted, 0 if it was not: its deletion timestamp is when its grace period is over."""
+    """Return the time of the pod's deletion or 0. The deletion timestamp is the end of the grace period."""
     metadata = pod.metadata
     over_us = time_us(metadata.deletion_timestamp or "")
     return max(0, over_us - (metadata.deletion_grace_period_seconds or 0) * model.SECOND_US)

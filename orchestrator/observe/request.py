@@ -1,4 +1,4 @@
-"""The request of one pod, and its constraints: from the pod's specification to the planner's terms."""
+"""The request and the node constraints of one pod in the planner's terms."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -53,23 +53,23 @@ __all__ = [
 ]
 
 NODE_NAME_LABEL = "metadata.name"
-"""Under this pseudo label a node carries its own name, so that terms on fields are matched like terms on labels."""
+"""A pseudo label with the node's own name, so that terms on fields are matched like terms on labels."""
 
 MAX_AMOUNT: Final = 10**15
-"""In thousandths of a CPU, or in bytes: a thousand times the size of the largest machines. A pod that requests more
-is skipped, because sums with it would reach the value for unlimited.
+"""Maximum request, in thousandths of a CPU or in bytes: a thousand times the size of the largest machines. A pod that
+requests more is skipped, because sums with it would reach UNLIMITED.
 """
 MAX_DEVICES: Final = 1024
-"""GPUs of one node or pod. Nodes have 16 at most; device plugins that announce each several times, some hundreds."""
+"""Maximum number of GPUs of one node or pod. Nodes have at most 16; with shared GPUs, plugins report hundreds."""
 MAX_TOLERATIONS: Final = 128
 TOLERATION_OPERATORS: Final = ("Equal", "Exists")
 MAX_SELECTOR_LABELS: Final = 64
 
 _MIB = 1 << 20
 MAX_SCALARS: Final = 64
-"""Resources beside GPUs, CPU and memory that one pod requests. People request one to three."""
+"""Maximum number of resources other than GPUs, CPU and memory that one pod requests. People request one to three."""
 NO_SCALARS: Final = frozenset(("cpu", "memory", "pods", GPU_RESOURCE, GPU_PART_RESOURCE))
-"""Resources that have a field of their own, and the one that requests a GPU fraction, which no node has."""
+"""Resources with their own fields in requests, and the resource for GPU fractions, which no node has."""
 _UNITS: Final = {GPU_RESOURCE: "devices", "cpu": "thousandths of a CPU", "memory": "bytes"}
 _MOST: Final = {GPU_RESOURCE: MAX_DEVICES, "cpu": MAX_AMOUNT, "memory": MAX_AMOUNT}
 GPU_PARTS: Final = frozenset((GPU_FRACTION_ANNOTATION, GPU_MEMORY_ANNOTATION))
@@ -78,9 +78,9 @@ GPU_PARTS: Final = frozenset((GPU_FRACTION_ANNOTATION, GPU_MEMORY_ANNOTATION))
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The devices of a bound pod on its node; None if they cannot be read, which counts as all of them.
+    """The amounts that a bound pod of another scheduler holds. None: unreadable, which counts as all of the node.
 
-    `scalars` are the other resources; None: nothing is known of them. `traits` are for constraints between pods.
+    `scalars` are the other resources; None: nothing is known about them. `traits` are for constraints between pods.
     """
 
     cpu_milli: int | None
@@ -91,7 +91,7 @@ class Held:
 
 
 def resource_request(pod: Pod) -> Request:
-    """The pod's request to Kubernetes itself, without its annotations. Raises UnreadableRequest."""
+    """Return the request in the pod's specification, without GPU fractions. Raises UnreadableRequest."""
     names = scalar_names(pod)
     if len(names) > MAX_SCALARS:
         raise UnreadableRequest(
@@ -106,14 +106,14 @@ def resource_request(pod: Pod) -> Request:
 
 
 def scalar_names(pod: Pod) -> set[str]:
-    """The resources beside GPUs, CPU and memory that the pod requests of its node."""
+    """Return the names of the resources other than GPUs, CPU and memory that the pod requests."""
     return requested_names(pod) - NO_SCALARS
 
 
 def amount_of_scalar(name: str, quantity: str) -> int:
-    """Return the amount of a resource beside GPUs, CPU and memory in its unit; a part of a byte is rounded up.
+    """Return the amount of a resource other than GPUs, CPU and memory, in its unit; a fraction of a byte is rounded up.
 
-    Raises ValueError if it is no quantity, is negative, or is not whole where Kubernetes counts whole things.
+    Raises ValueError if it is no quantity, is negative, or is not a whole number where Kubernetes requires one.
 
     Example: `amount_of_scalar("hugepages-2Mi", "4Mi")` returns `4194304`.
     """
@@ -130,7 +130,7 @@ def _scalars(amounts: Mapping[str, int]) -> Scalars:
 
 
 def held_on_node(pod: Pod) -> Held:
-    """The use of a bound pod of another scheduler beside GPUs, each resource read alone."""
+    """Return the amounts other than GPUs of a bound pod of another scheduler. Each resource is read separately."""
     problems: list[str] = []
 
     def read(resource: str) -> int | None:
@@ -150,18 +150,18 @@ def held_on_node(pod: Pod) -> Held:
 
 
 def is_admitted(pod: Pod) -> bool:
-    """Whether muster itself bound the pod: only after a pod was made can its own uid be written on it."""
+    """Whether muster bound the pod. The annotation has the pod's own uid, which its template cannot know."""
     return pod.metadata.annotations.get(ADMITTED_ANNOTATION) == pod.metadata.uid
 
 
 def is_reservation(pod: Pod) -> bool:
-    """Whether the pod is muster's own reservation for GPU fractions: its users count, not the pod."""
+    """Whether the pod is a reservation pod of muster. Its users count for the GPU, not the pod itself."""
     metadata = pod.metadata
     return metadata.namespace == SYSTEM_NAMESPACE and metadata.labels.get(RESERVATION_LABEL) == "true"
 
 
 def concerns_gpus(pod: Pod) -> bool:
-    """Return whether the pod requests GPUs or fractions, readable or not, or has an annotation with GPUs."""
+    """Return whether the pod requests GPUs or fractions, even unreadable ones, or has an annotation with GPUs."""
     if is_reservation(pod):
         return False
     annotations = pod.metadata.annotations
@@ -174,9 +174,9 @@ def concerns_gpus(pod: Pod) -> bool:
 
 
 def gpu_request(pod: Pod, *, with_parts: bool = True) -> Request:
-    """The pod's request of GPUs alone, whether its whole request can be read or not.
+    """Return only the GPUs of the pod's request, even if its request cannot be read.
 
-    An unreadable number is the largest, an unreadable GPU fraction is a whole one.
+    An unreadable number counts as MAX_DEVICES, an unreadable GPU fraction as a whole GPU.
     """
     try:
         count = _resource(pod, GPU_RESOURCE)
@@ -191,16 +191,16 @@ def gpu_request(pod: Pod, *, with_parts: bool = True) -> Request:
 
 
 def has_gpus_of_plugin(pod: Pod) -> bool:
-    """Return whether the device plugin of the node gives a bound pod its GPUs, and not a claim."""
+    """Return whether a device plugin, not a claim, gives a bound pod its GPUs."""
     request = gpu_request(pod)
     asks = bool(request.gpu_count or request.is_shared)
     return asks and pod.status.extended_resource_claim_status is None
 
 
 def readable_request(pod: Pod) -> Request:
-    """The request of an unreadable bound pod.
+    """Return the request of a bound pod that cannot be read as a whole.
 
-    Each resource is read alone; an unreadable one counts as more than exists.
+    Each resource is read separately. An unreadable amount counts as more than any node has.
     """
 
     def read(resource: str) -> int:
@@ -218,9 +218,9 @@ def readable_request(pod: Pod) -> Request:
 
 
 def gpu_devices(pod: Pod) -> tuple[int, ...]:
-    """The indices of the GPUs that are written on a pod; empty when none are.
+    """Return the GPU indices in the pod's annotation; empty without an annotation.
 
-    Raises UnreadableRequest for a text that muster never writes.
+    Raises UnreadableRequest for a text that muster does not write.
     """
     text = pod.metadata.annotations.get(GPU_DEVICES_ANNOTATION, "")
     if not text:
@@ -236,12 +236,12 @@ def gpu_devices(pod: Pod) -> tuple[int, ...]:
 
 
 def devices_text(devices: Iterable[int]) -> str:
-    """Return the annotation of a pod with these GPUs, as `gpu_devices` reads it."""
+    """Return the text of the annotation for these GPUs, which `gpu_devices` reads."""
     return ",".join(map(str, devices))
 
 
 def devices_of(pod: Pod) -> tuple[int, ...]:
-    """The indices of the GPUs that are written on a pod; empty when none that can be read are."""
+    """Return the GPU indices in the pod's annotation; empty without a readable annotation."""
     try:
         return gpu_devices(pod)
     except UnreadableRequest:
@@ -249,7 +249,7 @@ def devices_of(pod: Pod) -> tuple[int, ...]:
 
 
 def _resource(pod: Pod, resource: str) -> int:
-    """The pod's request of the resource, CPU in thousandths. Raises UnreadableRequest."""
+    """Return the pod's request of the resource, CPU in thousandths. Raises UnreadableRequest."""
     if resource == GPU_RESOURCE and is_reservation(pod):
         return 0
     try:
@@ -271,7 +271,7 @@ def _resource(pod: Pod, resource: str) -> int:
 
 
 def pod_request(pod: Pod) -> Request:
-    """The pod's request, GPU fractions included. Raises UnreadableRequest."""
+    """Return the pod's request, including GPU fractions. Raises UnreadableRequest."""
     plain = resource_request(pod)
     annotations = _parts_in(pod.metadata.annotations)
     if plain.gpu_count and annotations:
@@ -283,7 +283,7 @@ def pod_request(pod: Pod) -> Request:
 
 
 def asks_the_same(before: Pod, after: Pod) -> bool:
-    """Whether `pod_request` returns the same for two states of one pod; comparing costs less than parsing."""
+    """Whether `pod_request` returns the same for two states of one pod. The comparison is cheaper than parsing."""
     one, other = before.spec, after.spec
     return (
         one.containers == other.containers
@@ -300,7 +300,7 @@ def asks_the_same(before: Pod, after: Pod) -> bool:
 
 
 def _parts(annotations: Mapping[str, str]) -> Request | None:
-    """The GPU fractions in the annotations, None for none. Raises UnreadableRequest."""
+    """Return the request for GPU fractions in the annotations, or None. Raises UnreadableRequest."""
     parts = _parts_in(annotations)
     if not parts:
         return None
@@ -373,10 +373,10 @@ def _shared_devices(annotations: Mapping[str, str]) -> int:
 
 
 def pod_constraints(pod: Pod, volumes: Terms = ()) -> Constraints:
-    """Where the pod may run, if its volumes ask for nodes that match these terms.
+    """Return the node constraints of the pod. `volumes` are the terms of its volumes and claims.
 
-    Raises UnreadableRequest when it has more conditions than a decision can look at for every node, or one that is not
-    implemented.
+    Raises UnreadableRequest for more conditions than a decision can evaluate for every node, and for an unimplemented
+    condition.
     """
     refuse_unimplemented(pod)
     spec = pod.spec
@@ -395,7 +395,7 @@ def pod_constraints(pod: Pod, volumes: Terms = ()) -> Constraints:
 
 
 def _toleration(toleration: PodToleration) -> Toleration:
-    """Raise UnreadableRequest for an operator of a newer Kubernetes, for example Lt and Gt of version 1.35."""
+    """Return the toleration. Raises UnreadableRequest for a new operator, such as Lt and Gt of Kubernetes 1.35."""
     operator = toleration.operator or "Equal"
     if operator not in TOLERATION_OPERATORS:
         raise UnreadableRequest(

@@ -1,6 +1,6 @@
-"""Slices, classes and claims of dynamic resource allocation, from the API's objects to the planner's values, and back.
+"""Conversion of ResourceSlices, DeviceClasses and ResourceClaims to the planner's values, and of allocations back.
 
-Of every version of `resource.k8s.io`: v1, v1beta2 and v1beta1. Lists are bounded, well above the API's bounds.
+It reads all versions of `resource.k8s.io`: v1, v1beta2 and v1beta1. Maximum lengths of lists are well above the API's.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,9 +38,9 @@ from orchestrator.errors import MusterError
 from orchestrator.labels import LabelRequirement, requirement_of
 
 MAX_LISTED: Final = 64
-"""Maximum number of requests, constraints, selectors or configurations of one claim or class: twice that of the API."""
+"""Maximum number of requests, constraints, selectors or configurations of a claim or class: twice the API's."""
 MAX_DEVICES: Final = 1024
-"""Maximum number of devices of a slice: eight times that of the API."""
+"""Maximum number of devices of a slice; eight times the API's maximum."""
 MAX_NAMES: Final = 256
 """Maximum number of attributes, capacities, counters and similar entries of one device or slice."""
 
@@ -52,7 +52,7 @@ class UnreadableDevices(MusterError, ValueError):
 
 
 def decode(kind: type[T], data: bytes | str) -> T:
-    """Return an object of the API that came as JSON. Raises UnreadableDevices."""
+    """Return the API object that the JSON has. Raises UnreadableDevices."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -60,7 +60,7 @@ def decode(kind: type[T], data: bytes | str) -> T:
 
 
 def read_slice(published: wire.ResourceSlice) -> ResourceSlice:
-    """Return the published devices of a driver. Raises UnreadableDevices."""
+    """Return the slice in the planner's terms. Raises UnreadableDevices."""
     spec = published.spec
     _bounded(spec.devices, MAX_DEVICES, "spec.devices")
     return ResourceSlice(
@@ -80,7 +80,7 @@ def read_slice(published: wire.ResourceSlice) -> ResourceSlice:
 
 
 def read_class(device_class: wire.DeviceClass) -> DeviceClass:
-    """Return a class of devices. Raises UnreadableDevices."""
+    """Return the class in the planner's terms. Raises UnreadableDevices."""
     spec = device_class.spec
     return DeviceClass(
         name=device_class.metadata.name,
@@ -90,7 +90,7 @@ def read_class(device_class: wire.DeviceClass) -> DeviceClass:
 
 
 def read_claim(claim: wire.ResourceClaim) -> Claim:
-    """Return the request of a claim. Raises UnreadableDevices."""
+    """Return the claim in the planner's terms, without its status. Raises UnreadableDevices."""
     devices = claim.spec.devices
     where = "spec.devices"
     return Claim(
@@ -114,7 +114,7 @@ def read_claim(claim: wire.ResourceClaim) -> Claim:
 
 
 def read_allocation(claim: wire.ResourceClaim) -> Allocation | None:
-    """Return the allocation of a claim, None if there is none; its request is not read. Raises UnreadableDevices."""
+    """Return the allocation of a claim, or None. The claim's specification is not read. Raises UnreadableDevices."""
     status = claim.status.allocation
     if status is None:
         return None
@@ -136,7 +136,7 @@ def read_allocation(claim: wire.ResourceClaim) -> Allocation | None:
 
 
 def allocation_object(allocation: Allocation) -> dict[str, Any]:
-    """Return `status.allocation` of a claim, without the timestamp; the same in every version of the API."""
+    """Return the object for `status.allocation` of a claim, without the timestamp. It is equal in all API versions."""
     devices: dict[str, Any] = {"results": [_result_object(result) for result in allocation.results]}
     if allocation.config:
         devices["config"] = [

@@ -33,14 +33,14 @@ class SliceReader:
         self._gpu_classes: GpuClasses | None = None
 
     def note_class(self, changed: DeviceClass, *, is_there: bool) -> None:
-        """Take a change of a class."""
+        """Apply a change of a class."""
         name = changed.metadata.name
         put(self._classes, name, self._read(changed, is_there, lambda: read_class(changed)))
         put(self._extended, name, changed.spec.extended_resource_name if is_there else None)
         self._gpu_classes = None
 
     def note_slice(self, changed: ResourceSlice, *, is_there: bool) -> set[str]:
-        """Take a change of a slice; return the names of the nodes whose GPUs changed."""
+        """Apply a change of a slice. Return the names of the nodes whose GPUs changed."""
         name = changed.metadata.name
         published = self._read(changed, is_there, lambda: read_slice(changed))
         before = self._slices.get(name)
@@ -56,27 +56,27 @@ class SliceReader:
 
     @property
     def gpu_class(self) -> str | None:
-        """The class that serves pods which ask for GPUs without a claim: of several the first by name."""
+        """The name of the class for pods that request GPUs without a claim (the first by name), or None."""
         return min(
             (name for name, resource in self._extended.items() if resource == GPU_RESOURCE), default=None
         )
 
     @property
     def slices(self) -> tuple[dra.ResourceSlice, ...]:
-        """The slices by name."""
+        """The slices, sorted by name."""
         return tuple(self._slices[name] for name in sorted(self._slices))
 
     @property
     def classes(self) -> tuple[dra.DeviceClass, ...]:
-        """The classes by name."""
+        """The classes, sorted by name."""
         return tuple(self._classes[name] for name in sorted(self._classes))
 
     def gpus(self) -> Mapping[str, PublishedGpus]:
-        """The GPUs that are published, by node."""
+        """Return the published GPUs by node."""
         return self._gpus
 
     def classes_of_gpus(self) -> GpuClasses:
-        """The classes whose devices are GPUs."""
+        """Return the classes whose devices are GPUs."""
         if self._gpu_classes is None:
             samples = {sample for gpus in self.gpus().values() for sample in gpus.samples}
             most = max((len(gpus.ids) for gpus in self.gpus().values()), default=0)
@@ -84,7 +84,7 @@ class SliceReader:
         return self._gpu_classes
 
     def is_overfull(self, device_id: dra.DeviceId, consumed: Mapping[str, int]) -> bool:
-        """Return whether more of the device is consumed, in nano by capacity, than it has."""
+        """Return whether an amount in `consumed` (billionths, by capacity) exceeds the device's capacity."""
         return is_overfull(self._slices_of.get(device_id[:2], _NO_SLICES).values(), device_id, consumed)
 
     def skipped(self) -> Iterator[SkippedObject]:
@@ -99,7 +99,7 @@ class SliceReader:
         return None if isinstance(outcome, Unreadable) else outcome
 
     def _near(self, *slices: dra.ResourceSlice | None) -> set[str]:
-        """Return the nodes of these slices and of other slices of their pools. Note the pools of each node."""
+        """Return the nodes of these slices and of other slices in their pools, and store the pools of each node."""
         nodes: set[str] = set()
         for listed in filter(None, slices):
             for other in (listed, *self._slices_of.get(listed.pool_id, _NO_SLICES).values()):
@@ -109,7 +109,7 @@ class SliceReader:
         return nodes
 
     def _count_gpus(self, node: str) -> bool:
-        """Read the GPUs of a node off the slices of its pools; return whether they are others than before."""
+        """Compute the GPUs of a node from the slices of its pools. Return whether they changed."""
         before = self._gpus.get(node)
         slices = (
             listed

@@ -1,8 +1,8 @@
-"""From the objects in the cluster to the planner's snapshot. Pure: objects in, snapshot out.
+"""The conversion of nodes, pods and owners to the planner's snapshot. Pure.
 
-A workload is the pods with the same topmost owner (`owners`); a bare pod is a workload of one. Its age is the
-owner's, so an evicted job keeps its position in the queue. Kubernetes' timestamps are whole seconds: workloads of
-about the same second are ordered by the time that `submit` recorded.
+The pods with the same topmost owner (`owners`) are one workload; a pod without an owner is a workload of one pod. A
+workload is as old as its owner, so an evicted job keeps its position in the queue. Kubernetes' timestamps are whole
+seconds. If `muster submit` recorded a time within a second of the timestamp, that time counts.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -71,10 +71,10 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """Results of earlier decisions and requests that no object shows.
+    """Results of earlier decisions and requests that are in no object.
 
-    `put_off` has, by uid, why a pod is put off, and `avoided` the node that a pod must not get in this decision.
-    `left_over` are the workloads that the last decision did not reach.
+    `put_off` has, by pod uid, the reason why a pod is put off. `avoided` has, by pod uid, the node that the pod must
+    not get in this decision. `left_over` are the ids of workloads that the last decision did not reach.
     """
 
     put_off: Mapping[str, str] = field(default_factory=dict)
@@ -87,9 +87,9 @@ NO_HINTS: Final = Hints()
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The snapshot, and for each pod or project that could not be read (by uid or name) the reason in one line.
+    """The snapshot, and the reasons of unreadable pods (by uid) and unreadable projects (by name).
 
-    `skipped` names these and all else that no decision counts with: nodes, pods of other schedulers. `problems` are, by
+    `skipped` has these and all other skipped objects, such as nodes and pods of other schedulers. `problems` has, by
     uid, the stuck pods and the pods on nodes that are not ready.
     """
 
@@ -101,7 +101,7 @@ class Reading:
 
 
 def owner_uid(pod: Pod) -> str:
-    """The key that makes pods one workload: the uid of the controlling owner, or the pod's own."""
+    """Return the uid of the pod's controller, or the pod's own uid."""
     for owner_reference in pod.metadata.owner_references:
         if owner_reference.controller:
             return owner_reference.uid
@@ -114,9 +114,10 @@ def planner_node(
     foreign_devices: tuple[int, ...] = (),
     published: PublishedGpus | None = None,
 ) -> model.Node:
-    """The node in the planner's terms, with the use by other schedulers' pods beside those devices.
+    """Return the node in the planner's terms. `held` and `foreign_devices` are the use by pods of other schedulers.
 
-    `published` are the GPUs that a driver publishes for it. Raises ValueError if its resources cannot be read.
+    `published` are the GPUs that a DRA driver publishes for the node. Raises ValueError if its resources cannot be
+    read.
     """
     allocatable = node.status.allocatable
     health = node_health(node, published)
@@ -160,7 +161,7 @@ def planner_node(
 
 
 def _scalars(allocatable: Mapping[str, str | int]) -> dict[str, int]:
-    """The node's other resources than GPUs, CPU, memory and pods. It has zero of a missing one."""
+    """Return the node's resources other than GPUs, CPU, memory and pods. A missing resource counts as 0."""
     amounts = {
         name: amount_of_scalar(name, str(allocatable[name]))
         for name in sorted(allocatable)
@@ -170,7 +171,7 @@ def _scalars(allocatable: Mapping[str, str | int]) -> dict[str, int]:
 
 
 def _foreign_scalars(held: Iterable[Held], scalars: Mapping[str, int]) -> model.Scalars:
-    """The amounts that pods of other schedulers hold; an unknown amount counts as all of the node."""
+    """Return the other resources that pods of other schedulers hold. An unknown amount counts as all of the node."""
     total = dict.fromkeys(scalars, 0)
     for use in held:
         amounts = dict.fromkeys(scalars) if use.scalars is None else use.scalars
@@ -188,12 +189,12 @@ def _amount(allocatable: Mapping[str, str | int], resource: str, parse: Callable
 
 
 def _sum(amounts: Iterable[int | None], everything: int) -> int:
-    """Their use together; an unknown one counts as everything."""
+    """Return the sum; an unknown amount (None) counts as `everything`."""
     return sum(everything if amount is None else amount for amount in amounts)
 
 
 def belongs(pod: Pod) -> bool:
-    """Whether the pod waits for a node or holds one; a pending pod that is deleted or gated does neither."""
+    """Whether the pod is bound, or is pending and neither deleted nor gated."""
     if pod.spec.node_name:
         return True
     return pod.metadata.deletion_timestamp is None and not pod.spec.scheduling_gates
@@ -213,9 +214,9 @@ def planner_pod(
 ) -> model.Pod:
     """Return the pod in the planner's terms. Raises UnreadableRequest.
 
-    `request` is its request beside its claims. `levels` are the cluster's levels of topology. `volumes` are the
-    requirements of its volumes on its node, and `part` is its group of the gang by its controller. `devices` replaces
-    the GPUs of its annotation, None keeps them. `claims` are its resource claims.
+    `request` is its request without its claims. `levels` are the cluster's topology levels. `volumes` are the terms of
+    its volumes, and `part` is its part of the gang by its controller. `devices` replaces the GPUs in its annotation
+    (None keeps them). `claims` are its ResourceClaims.
     """
     node, state = pod.spec.node_name or None, model.PodState.PENDING
     request = request if claims is None else claims.request
@@ -259,9 +260,9 @@ def held_pod(
     stuck: bool = False,
     max_checkpoint_grace_seconds: int = MAX_GRACE_SECONDS,
 ) -> model.Pod:
-    """The devices of a bound pod, without the other inputs of a decision, whether it can be read or not.
+    """Return a bound pod with its devices and without constraints, even if it cannot be read.
 
-    `devices`, `claims` and `stuck` as for `planner_pod`.
+    `devices`, `claims` and `stuck` are as in `planner_pod`.
     """
     held = devices
     if claims is not None and not has_gpus_of_plugin(pod):
@@ -289,10 +290,10 @@ def _state(pod: Pod, max_checkpoint_grace_seconds: int, *, stuck: bool) -> model
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """The pods of one workload, oldest first, each with its form for the planner, and the known facts about them.
+    """The pods of one workload, oldest first, as Kubernetes object and planner object, with facts about the workload.
 
-    `chain` leads to its owner, `succeeded` are the pods that have done their part. `stale_since_us` is since when the
-    gang is short of pods, if it is.
+    `chain` has its owners, `succeeded` its succeeded pods. `stale_since_us` is the time since which the gang is below
+    its minimum; it counts only if the gang is.
     """
 
     uid: str
@@ -304,7 +305,7 @@ class Together:
 
 
 def planner_workload(together: Together, levels: tuple[str, ...] = ()) -> model.Workload:
-    """The workload in the planner's terms. `levels` are the cluster's levels of topology."""
+    """Return the workload in the planner's terms. `levels` are the cluster's topology levels."""
     first = together.pods[0][0]
     interactive = first.metadata.labels.get(TYPE_LABEL) == INTERACTIVE
     members, groups = required(together.chain, together.pods, together.succeeded, levels)
@@ -336,9 +337,9 @@ def planner_workload(together: Together, levels: tuple[str, ...] = ()) -> model.
 
 
 def held_workload(together: Together) -> model.Workload:
-    """The bound pods of an unreadable workload: they keep their devices, and nothing is decided for them.
+    """Return an unreadable workload with only its bound pods, which keep their devices.
 
-    It counts against its project, and may be evicted as its pods say; its gang is not read.
+    It counts for its project, and can be evicted if its pods are preemptible. Its gang is not read.
     """
     first = together.pods[0][0]
     interactive = first.metadata.labels.get(TYPE_LABEL) == INTERACTIVE
@@ -358,12 +359,12 @@ def held_workload(together: Together) -> model.Workload:
 
 
 def started_at_us(pods: Iterable[Pod]) -> int:
-    """When the oldest of the pods that run started, 0 when none does."""
+    """Return the earliest start of a pod, in microseconds; 0 if none has started."""
     return min((time_us(pod.status.start_time) for pod in pods if pod.status.start_time), default=0)
 
 
 def created_at_us(owner: Object | None, first: Pod) -> int:
-    """The age of a workload in the queue."""
+    """Return the creation time of a workload for the queue order, in microseconds."""
     metadata = first.metadata if owner is None else owner.metadata
     created = time_us(metadata.creation_timestamp)
     submitted = time_us(first.metadata.annotations.get(SUBMITTED_AT_ANNOTATION, ""))
@@ -371,13 +372,13 @@ def created_at_us(owner: Object | None, first: Pod) -> int:
 
 
 def _may_be_taken_back(together: Together) -> bool:
-    """Return whether a pod is declared preemptible, or muster did not admit it and check the quota."""
+    """Return whether a pod is declared preemptible, or is bound by another scheduler, without a check of the quota."""
     return any(
         is_preemptible(pod) or (pod.spec.node_name and not is_admitted(pod)) for pod, _ in together.pods
     )
 
 
 def is_preemptible(pod: Pod) -> bool:
-    """Whether the pod says that it may be evicted for others."""
+    """Whether the pod declares that it can be evicted for other workloads. The default depends on its type."""
     text = pod.metadata.annotations.get(PREEMPTIBLE_ANNOTATION)
     return pod.metadata.labels.get(TYPE_LABEL) != INTERACTIVE if text is None else text == "true"

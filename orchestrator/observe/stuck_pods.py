@@ -1,7 +1,7 @@
-"""Pods whose end or progress no kubelet confirms: their grace period is over, or their node is not ready. Pure.
+"""Pods of which the kubelet reports nothing: their grace period is over, or their node is not ready. Pure.
 
-Kubernetes keeps a terminating pod until its kubelet confirms that the containers have ended. If the kubelet is dead,
-that is for ever. The planner neither waits for a stuck pod nor counts it against a limit or quota.
+Kubernetes keeps a terminating pod until its kubelet confirms that the containers have ended. If the kubelet is dead, it
+is kept for ever. The planner neither waits for a stuck pod nor counts it for a limit or quota.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -16,18 +16,18 @@ from orchestrator.observe.dict_ops import discard, put
 from orchestrator.observe.grace_periods import terminates
 
 STUCK_AFTER_SECONDS: Final = 30
-"""The time after the end of a grace period from which a pod is stuck. A kubelet reports the end of a pod in seconds."""
+"""Time after the end of its grace period at which a pod counts as stuck. A kubelet reports the end within seconds."""
 STUCK: Final = "Stuck"
 NODE_NOT_READY: Final = "NodeNotReady"
 _SECOND_US: Final = (
-    1_000_000  # not the planner's constant: lists import this module, and the planner is slow to import
+    1_000_000  # not imported from the planner, which is slow to import: `muster list` uses this module
 )
 _NO_PODS: Final[Mapping[str, Pod]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class PodProblem:
-    """Why a bound pod makes no progress: `code` is `Stuck` or `NodeNotReady`."""
+    """The reason why a bound pod makes no progress. `code` is `Stuck` or `NodeNotReady`."""
 
     code: str
     node: str
@@ -35,7 +35,7 @@ class PodProblem:
 
 
 class StuckPods:
-    """The bound pods by node, and those of them that are stuck."""
+    """The bound pods by node, and the stuck pods among them."""
 
     def __init__(self, max_checkpoint_grace_seconds: int) -> None:
         self._max_checkpoint_grace_seconds = max_checkpoint_grace_seconds
@@ -46,7 +46,7 @@ class StuckPods:
         self._stuck: dict[str, PodProblem] = {}
 
     def note_pod(self, pod: Pod, *, is_there: bool) -> None:
-        """Take a change of a pod."""
+        """Apply a change of a pod."""
         uid, node = pod.metadata.uid, pod.spec.node_name
         is_bound = is_there and bool(node) and pod.status.phase not in FINISHED
         before = self._node_of.get(uid)
@@ -59,7 +59,7 @@ class StuckPods:
         put(self._terminating, uid, pod if deleted else None)
 
     def note_node(self, node: Node, *, is_there: bool) -> None:
-        """Take a change of a node."""
+        """Apply a change of a node."""
         put(self._not_ready, node.metadata.name, not_ready_since(node) if is_there else None)
 
     def pods_on(self, node: str) -> Collection[Pod]:
@@ -70,9 +70,9 @@ class StuckPods:
         return uid in self._stuck
 
     def read(self, now_us: int) -> list[str]:
-        """Find the stuck pods at this time; return the uids of those that are or were stuck and changed.
+        """Find the stuck pods at this time. Return the uids of pods that became stuck, or are stuck no longer.
 
-        `now_us` 0: no grace period is over.
+        If `now_us` is 0, no grace period is over.
         """
         if not self._terminating and not self._stuck:
             return []
@@ -85,7 +85,7 @@ class StuckPods:
         return list(before.keys() ^ self._stuck.keys())
 
     def problems(self) -> Mapping[str, PodProblem]:
-        """By uid, the stuck pods and the other pods on nodes that are not ready, as of the last `read`."""
+        """Return, by uid, the stuck pods and other pods on nodes that are not ready, as of the last `read`."""
         if not self._not_ready:
             return self._stuck
         return {**dict(self._on_dead_nodes()), **self._stuck}
@@ -115,7 +115,7 @@ class StuckPods:
 
 
 def not_ready_since(node: Node) -> str | None:
-    """Return since when the node is not ready, "" if that is not known; None if it is ready."""
+    """Return the timestamp since which the node is not ready, "" if unknown; None if the node is ready."""
     ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
     if ready is None or ready.status == "True":
         return None

@@ -1,4 +1,4 @@
-"""The annotations on pods about their groups: topology, and trees of sub-groups. Pure."""
+"""The annotations of pods for topology and for trees of sub-groups. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,19 +21,19 @@ from orchestrator.observe.unreadable import UnreadableRequest
 from orchestrator.planner import model
 
 MAX_DEPTH: Final = 16
-"""Maximum depth. Clusters have three or four levels of topology; the planner recurses through the levels of a gang."""
+"""Maximum depth of a tree. The planner recurses through its levels; clusters have three or four levels of topology."""
 MAX_SUB_GROUPS: Final = 256
-"""Maximum number of a workload. Each is examined whenever one of its pods starts or ends."""
+"""Maximum number of sub-groups of a workload. Each is examined whenever one of its pods starts or ends."""
 MAX_TREE_CHARACTERS: Final = 1 << 16
 MAX_PODS: Final = 1_000_000
-"""More than any cluster runs: Kubernetes is built for 150,000."""
+"""Maximum number of pods, more than any cluster runs: Kubernetes is designed for 150,000."""
 
 
 class GroupForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """One sub-group in the annotation: a leaf has `size` pods, of which `minimum` must run for the gang to run.
+    """One sub-group in the annotation. A leaf has `size` pods, of which at least `minimum` must run.
 
     For a group with children, `minimum` counts the children. The default of `minimum` is all pods or all children. The
-    default of `size` is the minimum, or one.
+    default of `size` is `minimum`, or 1.
     """
 
     name: str
@@ -46,7 +46,7 @@ class GroupForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """The common settings of pods of one template; `leaves` are the names of the sub-groups with their sizes."""
+    """The settings that pods of one template share. `leaves` are the names of the leaf groups with their sizes."""
 
     topology: model.TopologyRule | None = None
     groups: model.SubGroup | None = None
@@ -54,7 +54,7 @@ class Grouping:
 
 
 def grouping(annotations: Mapping[str, str], levels: tuple[str, ...]) -> Grouping:
-    """The requests in the annotations of a pod. Raises UnreadableRequest if they are invalid."""
+    """Return the settings in the annotations of a pod. Raises UnreadableRequest if they are invalid."""
     return _grouping(
         annotations.get(TOPOLOGY_REQUIRED_ANNOTATION),
         annotations.get(TOPOLOGY_PREFERRED_ANNOTATION),
@@ -64,7 +64,7 @@ def grouping(annotations: Mapping[str, str], levels: tuple[str, ...]) -> Groupin
 
 
 def sub_group(pod: Pod, levels: tuple[str, ...]) -> str:
-    """The leaf that the pod belongs to: by its own annotation, or by its index in an indexed Job."""
+    """Return the pod's leaf group, from its own annotation or its index in an indexed Job; "" without groups."""
     annotations = pod.metadata.annotations
     leaves = grouping(annotations, levels).leaves
     if not leaves:
@@ -108,10 +108,10 @@ def _grouping(
 
 
 def _forms(tree: str) -> tuple[GroupForm, ...]:
-    """The sub-groups that the annotation names. Raises UnreadableRequest, also for more than can be looked at."""
+    """Return the sub-groups in the annotation. Raises UnreadableRequest if it is invalid or has too many."""
     if len(tree) > MAX_TREE_CHARACTERS:
         raise _wrong(SUB_GROUPS_ANNOTATION, tree, f"it is longer than {MAX_TREE_CHARACTERS} characters")
-    # before it is decoded: the decoder recurses with the brackets, and ends in a RecursionError
+    # checked before decoding: the decoder recurses for each bracket, up to a RecursionError
     if _nesting(tree) > 2 * MAX_DEPTH:
         raise _wrong(SUB_GROUPS_ANNOTATION, tree, f"sub-groups may be nested {MAX_DEPTH} deep")
     try:
@@ -131,7 +131,7 @@ def _forms(tree: str) -> tuple[GroupForm, ...]:
 
 
 def _nesting(text: str) -> int:
-    """How deep brackets stand in brackets; those in strings count too, which have no business there.
+    """Return the nesting depth of brackets. Brackets in strings count too, because no valid string has them.
 
     Example: `_nesting('[{"a": []}]')` returns `3`.
     """
@@ -180,7 +180,7 @@ def _topology(
 
 
 def _level(where: str, text: str | None, levels: tuple[str, ...]) -> str | None:
-    """The label of a level, which can be named by the text after its last slash."""
+    """Return the label of a topology level. The text can be the whole label or the part after its last slash."""
     if text is None:
         return None
     for level in levels:

@@ -1,4 +1,4 @@
-"""One object that cannot be read stops none of the others: it is skipped, with its name and the reason.
+"""The handling of unreadable objects: such an object is skipped and reported, and all others are read.
 
 read ──> readable ───────────────────────────────────> snapshot
   └────> unreadable: a pending pod ──────────────────> stays pending, with the reason
@@ -17,7 +17,7 @@ from orchestrator.cluster.objects import Metadata, Pod
 logger = logging.getLogger(__name__)
 
 MAX_REMEMBERED: Final = 1000
-"""Number of remembered mistakes, so that a traceback is not logged again for every change."""
+"""Maximum number of stored errors, so that a traceback is not logged again for every change."""
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class UnreadableRequest(ValueError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class SkippedObject:
-    """An object that no decision counts with, and why. `namespace` is "" for nodes and projects."""
+    """A skipped object with the reason. `namespace` is "" for nodes and projects."""
 
     kind: str
     namespace: str
@@ -38,7 +38,7 @@ class SkippedObject:
 
     @classmethod
     def of(cls, kind: str, metadata: Metadata, why: str) -> "SkippedObject":
-        """Return that of the object with the metadata."""
+        """Return the entry for the object with this metadata."""
         return cls(kind, metadata.namespace, metadata.name, metadata.uid, why)
 
     def __str__(self) -> str:
@@ -46,20 +46,20 @@ class SkippedObject:
 
 
 class SkippedPod(Pod, frozen=True, kw_only=True):
-    """A bound pod with only its name and node, and the reason. Its node gets no other pods."""
+    """A substitute for a skipped bound pod, with its name, its node and the reason. Its node gets no other pods."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """The reason, instead of an unreadable object."""
+    """The reason why an object is unreadable, returned instead of the object."""
 
     why: str
 
 
 class Boundary:
-    """Reads one object, and keeps its errors from others. `last` notes the object."""
+    """Reads one object, and catches its errors. `last` notes the object that is being read."""
 
     def __init__(self, last: LastObject | None = None) -> None:
         self._last = last or LastObject()
@@ -68,7 +68,7 @@ class Boundary:
     def read(self, kind: str, metadata: Metadata, read: Callable[[], T]) -> T | Unreadable:
         """Return the result of `read`, or the reason of its failure.
 
-        A ValueError describes an error of the object. Every other exception is a mistake in muster: it is logged with
+        A ValueError describes an error in the object. Every other exception is a mistake in muster, and is logged with
         its traceback, once for each object and message.
         """
         self._last.enter(kind, metadata)
@@ -92,14 +92,14 @@ class Boundary:
 
 
 class ReadObjects:
-    """Reads objects of some kinds, and remembers those that cannot be read."""
+    """Reads objects, and stores those that cannot be read."""
 
     def __init__(self, boundary: Boundary) -> None:
         self._boundary = boundary
         self._skipped: dict[str, SkippedObject] = {}
 
     def read(self, kind: str, metadata: Metadata, read: Callable[[], T]) -> T | Unreadable:
-        """Return the object as `read` returns it, or why it could not."""
+        """Return the result of `read`, or the reason of its failure."""
         outcome = self._boundary.read(kind, metadata, read)
         self.forget(metadata)
         if isinstance(outcome, Unreadable):
@@ -107,9 +107,9 @@ class ReadObjects:
         return outcome
 
     def forget(self, metadata: Metadata) -> None:
-        """Forget a deleted object."""
+        """Remove a deleted object."""
         self._skipped.pop(metadata.uid, None)
 
     def skipped(self) -> Iterable[SkippedObject]:
-        """The objects that cannot be read."""
+        """Return the objects that cannot be read."""
         return self._skipped.values()

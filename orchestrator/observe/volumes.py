@@ -1,7 +1,7 @@
-"""The constraints of a pod's PVCs on its node: volumes that only some nodes reach. Pure.
+"""The node constraints of a pod's PVCs: only some nodes can use a volume. Pure.
 
-A PVC with a volume has the volume's node affinity. A PVC without one, whose class waits for the first consumer, has
-the topologies that the class allows.
+A PVC with a volume has the volume's node affinity. If a PVC has no volume and its StorageClass waits for the first
+consumer, it has the topologies that the class allows.
 """
 
 from collections.abc import Iterable
@@ -14,13 +14,13 @@ from orchestrator.observe.node_terms import Terms, both, terms_of
 
 StorageObject = PersistentVolumeClaim | PersistentVolume | StorageClass
 Key = tuple[str, str]
-"""Namespace and name of a claim."""
+"""Namespace and name of a PVC."""
 
 WAITS_FOR_CONSUMER: Final = "WaitForFirstConsumer"
 
 
 def claims_of(pod: Pod) -> list[Key]:
-    """The claims that the pod mounts, by namespace and name."""
+    """Return the PVCs that the pod mounts, by namespace and name."""
     metadata = pod.metadata
     claims = []
     for volume in pod.spec.volumes:
@@ -32,7 +32,7 @@ def claims_of(pod: Pod) -> list[Key]:
 
 
 class Volumes:
-    """The claims, volumes and storage classes of the cluster by name, kept current by `note`."""
+    """The PVCs, PersistentVolumes and StorageClasses of the cluster by name, updated by `note`."""
 
     def __init__(self) -> None:
         self._claims: dict[Key, PersistentVolumeClaim] = {}
@@ -41,7 +41,7 @@ class Volumes:
         self._claim_of: dict[str, Key] = {}
 
     def note(self, changed: StorageObject, *, is_there: bool) -> list[Key]:
-        """Apply a change; return the claims whose terms for nodes it may change."""
+        """Apply a change. Return the PVCs whose node terms can change by it."""
         name = changed.metadata.name
         if isinstance(changed, PersistentVolumeClaim):
             key = (changed.metadata.namespace, name)
@@ -56,19 +56,19 @@ class Volumes:
         return [key for key, claim in self._claims.items() if claim.spec.storage_class_name == name]
 
     def claim(self, key: Key) -> PersistentVolumeClaim | None:
-        """The claim, if it is there."""
+        """Return the PVC, or None."""
         return self._claims.get(key)
 
     def volume(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
-        """The volume of a claim, if it has one and it is known."""
+        """Return the volume of a PVC; None if it has none or it is unknown."""
         return self._volumes.get(claim.spec.volume_name)
 
     def storage_class(self, claim: PersistentVolumeClaim) -> StorageClass | None:
-        """The class of a claim, if it has one and it is known."""
+        """Return the StorageClass of a PVC; None if it has none or it is unknown."""
         return self._classes.get(claim.spec.storage_class_name or "")
 
     def unbound(self, pod: Pod) -> str:
-        """Say which claim of the pod has to have its volume before the pod gets a node, and has none; else empty."""
+        """Return the reason if a PVC of the pod lacks a volume that must exist before the pod gets a node; else ""."""
         for key in claims_of(pod) if pod.spec.volumes else ():
             claim = self._claims.get(key)
             if (
@@ -89,18 +89,18 @@ class Volumes:
         return ""
 
     def without_volume(self, pods: Iterable[Pod | None]) -> set[str]:
-        """Return the uids of those pods that are there and have such a claim."""
+        """Return the uids of the pods for which `unbound` returns a reason."""
         return {pod.metadata.uid for pod in pods if pod is not None and self.unbound(pod)}
 
     def terms(self, pod: Pod) -> Terms:
-        """The requirements of the pod's PVCs on its node."""
+        """Return the node terms of the pod's PVCs."""
         terms: Terms = ()
         for key in claims_of(pod) if pod.spec.volumes else ():
             terms = both(terms, self.claim_terms(key))
         return terms
 
     def claim_terms(self, key: Key) -> Terms:
-        """The requirements of one PVC on a node."""
+        """Return the node terms of one PVC."""
         claim = self._claims.get(key)
         if claim is None:
             return ()

@@ -1,4 +1,4 @@
-"""The workloads of a snapshot, read again after a change of their pods, their owners or other inputs."""
+"""The workloads of a snapshot. A workload is read again after a change of its pods, owners or other inputs."""
 
 from bisect import bisect_left
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
@@ -33,10 +33,10 @@ from orchestrator.observe.volumes import Key, Volumes, claims_of
 from orchestrator.planner import model
 
 _Known = tuple[Terms, str, tuple[int, ...] | None, PodClaims | None, bool]
-"""Inputs of a pod beside itself, in this order:
+"""The inputs of a pod other than the pod object, in this order:
 
-- its volumes' requirements on the node
-- its group of the gang
+- the node terms of its volumes
+- its part of the gang by its controller
 - its devices, if they replace its annotation
 - its resource claims
 - whether it is stuck
@@ -44,7 +44,7 @@ _Known = tuple[Terms, str, tuple[int, ...] | None, PodClaims | None, bool]
 
 
 class _ReadPod(NamedTuple):
-    """A pod at its last reading: its request beside its claims, its other inputs, its form for the planner."""
+    """The last reading of a pod: its request without claims, its other inputs, and the result for the planner."""
 
     pod: Pod
     request: model.Request
@@ -55,19 +55,19 @@ class _ReadPod(NamedTuple):
 _NO_PODS: Final[Mapping[str, Pod]] = MappingProxyType({})
 _ABSENT: Final = object()
 _MANY: Final = 1000
-"""Number of changes above which sorting all again costs less than inserting each."""
+"""If more workloads changed, sorting all of them costs less than inserting each."""
 _OWNER_PATIENCE_US: Final = 5_000_000
-"""How long a pod waits for its owner, or for its owner's kind to be looked up, before that is reported."""
+"""Time for which a pod waits for its owner, or the look-up of the owner's kind, before the wait is reported."""
 _MIXED: Final = (
     "it is not preemptible, and other pods of its workload are: "
     f"its annotation {PREEMPTIBLE_ANNOTATION} must be the same on all of them"
 )
-"""Otherwise it would be placed beyond the quota, beside pods that can be evicted, and would stay after their end."""
+"""Otherwise such a pod would be placed beyond the quota, and would stay there after the other pods are evicted."""
 _ID: Final = attrgetter("id")
 
 
 class WorkloadReader:
-    """Our pods by their workload, and the workloads, sorted by id."""
+    """The pods that muster schedules by workload, and the workloads sorted by id."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class WorkloadReader:
         self._tuple: tuple[model.Workload, ...] | None = None
 
     def note_pod(self, pod: Pod, *, is_there: bool) -> None:
-        """Take a change of a pod that muster schedules. Pods that it may own join again."""
+        """Apply a change of a pod that muster schedules. Pods below it join again."""
         uid = pod.metadata.uid
         before = self._pods.get(uid)
         if before is not None:
@@ -138,12 +138,12 @@ class WorkloadReader:
             self._join_again(self._membership.under(uid))
 
     def note_claims(self, keys: Iterable[Key]) -> None:
-        """The requirements of these PVCs on a node may have changed."""
+        """Mark the workloads that use these PVCs to be read again, because node terms can have changed."""
         for key in keys:
             self._touched.update(map(self._membership.id_of, self._users.get(key, _NO_PODS)))
 
     def note_owner(self, owner: Object, *, is_there: bool) -> None:
-        """The age, the owner and the gang of an owner count. Most changes are in its status."""
+        """Apply a change of an owner. If it can affect pods below the owner, they join again."""
         uid = owner.metadata.uid
         if self._membership.note(owner, is_there=is_there):
             groups = (self._members, self._succeeded, self._failed)
@@ -151,7 +151,7 @@ class WorkloadReader:
             self._join_again([*members, *self._membership.under(uid)])
 
     def note_kind(self, state: KindState) -> None:
-        """Owners of a kind can be read from now on, or cannot."""
+        """Apply a change of whether owners of a kind can be read."""
         self._join_again(self._membership.note_kind(state))
 
     def _join_again(self, pods: Iterable[Pod]) -> None:
@@ -159,7 +159,7 @@ class WorkloadReader:
             self.note_pod(self._pods[pod.metadata.uid], is_there=True)
 
     def note_namespace(self, name: str) -> None:
-        """The namespace went to another project, with all that is in it."""
+        """Mark the workloads of the namespace to be read again, because it belongs to another project now."""
         self._touched.update(
             owner
             for owner, pods in self._members.items()
@@ -167,13 +167,13 @@ class WorkloadReader:
         )
 
     def take(self, hints: Hints) -> None:
-        """Replace the hints of the last decision, and touch the workloads for which they differ."""
+        """Replace the hints, and mark the workloads for which they changed."""
         before, self._hints = self._hints, hints
         self.touch(_different(before.put_off, hints.put_off))
         self.touch(_different(before.avoided, hints.avoided))
 
     def unreadable(self, now_us: int) -> dict[str, str]:
-        """By uid, why pods could not be read; an owner is waited for a while without a word."""
+        """Return, by uid, the reasons of unreadable pods. A wait for an owner counts after _OWNER_PATIENCE_US."""
         reasons = {uid: why for unreadable in self._unreadable.values() for uid, why in unreadable.items()}
         for uid, since_us in self._waits_since_us.items():
             if now_us - since_us > _OWNER_PATIENCE_US:
@@ -182,7 +182,7 @@ class WorkloadReader:
         return reasons
 
     def pod(self, uid: str) -> Pod | None:
-        """A pod of ours."""
+        """Return the pod with this uid if muster schedules it, or None."""
         return self._pods.get(uid)
 
     def workload_of(self, uid: str) -> str:
@@ -194,15 +194,15 @@ class WorkloadReader:
         return self._members.get(workload, _NO_PODS).values()
 
     def touch(self, uids: Iterable[str]) -> None:
-        """Read the workloads of those pods again that muster schedules: their devices have changed."""
+        """Mark the workloads of these pods, as far as muster schedules them, to be read again."""
         self._touched.update(self._membership.id_of(uid) for uid in uids if uid in self._pods)
 
     def touch_all(self) -> None:
-        """Read all workloads again."""
+        """Mark all workloads to be read again."""
         self._touched.update(map(self._membership.id_of, self._pods))
 
     def skipped(self, unreadable: Mapping[str, str]) -> Iterator[SkippedObject]:
-        """Yield the unreadable pods, except those that wait for something other than the planner."""
+        """Yield the unreadable pods, except pods that are put off or wait for a volume."""
         for uid, why in unreadable.items():
             if uid not in self._hints.put_off and uid in self._pods:
                 if self._volumes.unbound(self._pods[uid]):
@@ -211,13 +211,13 @@ class WorkloadReader:
 
     @property
     def behind(self) -> int:
-        """How many workloads were touched and have not been read again."""
+        """The number of workloads that must be read again."""
         return len(self._touched)
 
     def read(self, now_us: int) -> tuple[model.Workload, ...]:
-        """Read the touched workloads, and return all by id."""
+        """Read the marked workloads, and return all workloads sorted by id."""
         self.read_touched(now_us, len(self._touched))
-        for uid in self._read_since:  # parts that were read ahead may lack facts of the next decision
+        for uid in self._read_since:  # set only now: read-ahead workloads can lack facts of this decision
             planned = self._made.get(uid)
             put(self._stale_since_us, uid, (planned.stale_since_us or None) if planned else None)
         self._read_since.clear()
@@ -228,7 +228,7 @@ class WorkloadReader:
         return self._tuple
 
     def read_touched(self, now_us: int, most: int) -> None:
-        """Read at most this number of touched workloads."""
+        """Read at most this number of marked workloads."""
         if len(self._touched) > _MANY:
             self._sorted = None
         for uid in list(islice(self._touched, most)):
@@ -288,7 +288,7 @@ class WorkloadReader:
         return workload
 
     def _owners_of(self, pods: list[Pod]) -> Chain:
-        """The owners of the youngest pod whose owners imply a gang. Other pods can lack some of them."""
+        """Return the owners of the youngest pod whose owners imply a gang. Other pods can have unknown owners."""
         chains = [self._membership.chain_of(pod.metadata.uid) for pod in reversed(pods)]
         return next((candidate for candidate in chains if candidate.gang is not None), chains[0])
 
@@ -298,9 +298,9 @@ class WorkloadReader:
         readable: list[tuple[Pod, model.Pod]],
         unreadable: dict[str, str],
     ) -> list[tuple[Pod, model.Pod]]:
-        """The pods of an unreadable workload that hold resources, oldest first.
+        """Return the bound pods of an unreadable workload, oldest first.
 
-        All of its pods are named as `unreadable` for it.
+        All pods of the workload are added to `unreadable` with this reason.
         """
         held = [(pod, planned) for pod, planned in readable if planned.node is not None]
         unread = [self._pods[planned] for planned in unreadable]
@@ -361,7 +361,7 @@ class WorkloadReader:
         return planned
 
     def _waits_for_owner(self, pod: Pod, now_us: int) -> bool:
-        """Return whether the pod has no node, and an owner must be read before its gang is known."""
+        """Return whether the pod is unbound and an owner must be read before its gang is known."""
         uid = pod.metadata.uid
         waits = not (self._membership.chain_of(uid).complete or pod.spec.node_name)
         put(self._waits_since_us, uid, self._waits_since_us.get(uid, now_us) if waits else None)
@@ -369,7 +369,7 @@ class WorkloadReader:
 
 
 def _replace(workloads: list[model.Workload], uid: str, replacement: model.Workload | None) -> None:
-    """Put the workload where it belongs in the sorted list, or take it out."""
+    """Insert or replace the workload in the sorted list, or remove it (None)."""
     start = bisect_left(workloads, uid, key=_ID)
     stop = start + (start < len(workloads) and workloads[start].id == uid)
     workloads[start:stop] = [] if replacement is None else [replacement]
@@ -387,7 +387,7 @@ def _age(pod: Pod) -> tuple[str, str, str]:
 
 
 def _different(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
-    """The keys that only one of the two mappings has."""
+    """Return the keys whose values differ, or that only one of the two mappings has."""
     keys = [key for key, value in after.items() if before.get(key, _ABSENT) is not value]
     keys += [key for key in before if key not in after]
     return keys

@@ -185,9 +185,7 @@ class Observer:
         for reflector in list(self._caches()):
             tell = self.guard.guarded(reflector.kind, follower, [follower])
             for uid in list(reflector.objects):
-                current = reflector.objects.get(
-                    uid
-                )  # the current state: the object can have changed or been deleted since
+                current = reflector.objects.get(uid)  # the current state; None: deleted since
                 if current is not None:
                     tell(Change("added", current))
                     count += 1

@@ -168,9 +168,7 @@ class OwnerWatches:
 
     async def _look_up(self, spawn: Spawn, kind: Kind, api_version: str) -> None:
         name = f"{kind[1]} of {api_version}"[:200]
-        name = (
-            name if name.isprintable() else ascii(name)
-        )  # users choose the text: no line break or control character may come into the log
+        name = name if name.isprintable() else ascii(name)  # users choose the text: no line break in the log
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
                 problem = await self._watch(spawn, kind, api_version)

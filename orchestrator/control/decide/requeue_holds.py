@@ -186,7 +186,7 @@ class RequeueHolds:
             place = nomination_of(expected.placeholder)
             has_ended = (
                 expected.until is not None
-            )  # before the end of the old pod, the planner lets the new pod inherit its nomination
+            )  # until then the planner passes the nomination to the new pod
             if place is not None and has_ended:
                 self._inherited[pod.metadata.uid] = place
 

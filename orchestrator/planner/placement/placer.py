@@ -371,7 +371,7 @@ class Placer:
             if neighbours is not None and neighbours.concerns(pod):
                 known = range(
                     len(nodes)
-                )  # a pod that terminates on another node can exclude this node by its constraints until it has ended
+                )  # a pod that terminates elsewhere can exclude a node until it has ended
             return [
                 position
                 for position in sorted(known)
