@@ -135,8 +135,7 @@ class ClaimReader:
     ) -> PodClaims | None:
         """Return the pod's claims on `node` (None: unbound). Raises UnreadableRequest if a claim is not ready.
 
-        `request` is the pod's request without its claims. `workload` are the uids of its workload's pods; None: only
-        the pod.
+        `request` does not include the claims. `workload` are the uids of the workload's pods; None: only the pod.
         """
         made = self._made_for_gpus(pod, node)
         extended = self._extended_claim(pod, request) if node is None and made is None else None

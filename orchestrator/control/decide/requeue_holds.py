@@ -116,9 +116,7 @@ class RequeueHolds:
             return
         is_deleted = change.type == "deleted"
         if is_deleted or _leaves(pod):
-            is_ours = (
-                pod.spec.scheduler_name == SCHEDULER_NAME
-            )  # only pods of muster have expected successors
+            is_ours = pod.spec.scheduler_name == SCHEDULER_NAME  # others have no expected successors
             if is_ours and (before is None or not _leaves(before)) and self._is_evicted(pod):
                 self._expected[pod.metadata.uid] = _Expected(
                     owner_uid(pod), _placeholder(pod, self._nomination_of(pod))
@@ -184,9 +182,7 @@ class RequeueHolds:
                 min(mine, key=lambda uid: _role(self._expected[uid].placeholder) != _role(pod))
             )
             place = nomination_of(expected.placeholder)
-            has_ended = (
-                expected.until is not None
-            )  # until then the planner passes the nomination to the new pod
+            has_ended = expected.until is not None  # until then the planner passes the nomination on
             if place is not None and has_ended:
                 self._inherited[pod.metadata.uid] = place
 
