@@ -203,7 +203,9 @@ class _Translator:
         elif names and "," in self._options[names[0]].value:
             self._refuse(names[0], "has several names; give one project with --project")
         elif names:
-            self._words += ["--project", self._options[names[0]].value]
+            project = self._options[names[0]].value
+            self._note(self._options[names[0]].where, f"--{names[0]} {project} is the project")
+            self._words += ["--project", project]
 
     def _size(self, _: Collection[str]) -> None:
         """Find nodes, tasks and GPUs of each node."""

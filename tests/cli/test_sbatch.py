@@ -431,6 +431,27 @@ def test_a_command_is_wrapped_in_a_script(muster: Muster, server: MemoryApiServe
     assert muster("sbatch", "/no/such/script").code == 2
 
 
+def test_the_image_can_come_from_the_template_of_the_project(muster: Muster, server: MemoryApiServer) -> None:
+    missing = muster("sbatch", "--wrap", "true")
+    assert (missing.code, server.writes()) == (2, [])
+    assert "--image must be set" in missing.err
+    assert muster("template", "create", "team", "--default", "--set", "image=python:3.12").code == 0
+    assert muster("sbatch", "--wrap", "true").code == 0
+    (job,) = server.all("jobs")
+    assert job["spec"]["template"]["spec"]["containers"][0]["image"] == "python:3.12"
+
+
+@pytest.mark.parametrize("options", ["-A gpu", "-J x -p gpu", "-J x --partition=gpu"])
+def test_a_partition_or_an_account_is_the_project_and_said(
+    options: str, muster: Muster, server: MemoryApiServer
+) -> None:
+    outcome = muster("sbatch", "--image=a", *options.split(), "--wrap", "true")
+    assert (outcome.code, server.writes()) == (1, [])
+    warning, error = outcome.err.splitlines()
+    assert warning.endswith(" gpu is the project")
+    assert "project gpu was not found" in error
+
+
 def test_variables_of_sbatch_in_this_shell_are_named() -> None:
     assert _translated("true", environment={"SBATCH_QOS": "long", "HOME": "/"}).notes == (
         "job.sh: SBATCH_QOS of this shell has no effect; give the option instead",
