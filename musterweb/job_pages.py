@@ -10,7 +10,8 @@ from musterweb.node_pages import old_time
 from musterweb.page import Page, Visit, job_address
 from musterweb.table import Table
 from orchestrator.cli import job_details, why_evicted
-from orchestrator.cli.explain import ENTITLEMENT_HEADER, HOLDERS_HEADER, explanation, read_case
+from orchestrator.cli.explain import explanation, read_case
+from orchestrator.cli.explanation import ENTITLEMENT_HEADER, HOLDERS_HEADER
 from orchestrator.cli.gpus import JOB_GPU_HEADER, job_gpu_rows
 from orchestrator.client.streams import LogRequest
 from orchestrator.cluster.errors import Forbidden, NotFound

@@ -11,8 +11,7 @@ from orchestrator.cli.cluster_names import completing
 from orchestrator.cli.data_output import in_scope, record, show_views
 from orchestrator.cli.message import say
 from orchestrator.cli.options import Command, Group
-from orchestrator.cli.outcome import json_option
-from orchestrator.cli.output import amount, document, no_headers_option
+from orchestrator.cli.output import amount, document, json_option, no_headers_option
 from orchestrator.cli.session import FLAGS, naming_flags
 from orchestrator.cli.workspace import workspace
 

@@ -22,17 +22,17 @@ from orchestrator.cli.message import say, say_error
 from orchestrator.cli.options import Command
 from orchestrator.cli.session import run
 from orchestrator.client.aio import AsyncClient
+from orchestrator.client.leadership import silence
 from orchestrator.client.policies_in_force import policies_in_force
-from orchestrator.cluster.errors import Forbidden, NotFound, Unreachable
-from orchestrator.cluster.objects import Event, Lease, Project
+from orchestrator.cluster.errors import Forbidden, Unreachable
+from orchestrator.cluster.objects import Event, Project
 from orchestrator.cluster.quantity import format_time, time_us
-from orchestrator.cluster.resources import EVENTS, LEASES
+from orchestrator.cluster.resources import EVENTS
 from orchestrator.control.report.audit import newest_evictions
 from orchestrator.control.report.events import COMPONENT
 from orchestrator.control.report.skipped import Record, recorded
 from orchestrator.distribution import installed_version
 from orchestrator.errors import MusterError, UsageError
-from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE
 from orchestrator.simulation import writer
 from orchestrator.simulation.capture import capture
 from orchestrator.simulation.settings import encoded, settings_in_force
@@ -44,11 +44,6 @@ T = TypeVar("T")
 
 PAST_US: Final = 3_600_000_000
 """The archive has the events and evictions of this time before now: one hour."""
-SILENT_US: Final = 60_000_000
-"""If the lease was not renewed for this time, no operator leads.
-
-The operator renews it every few seconds, and the clocks of two machines may differ.
-"""
 
 
 @dataclass(slots=True)
@@ -130,7 +125,8 @@ async def examine(client: AsyncClient, report: Report) -> None:
         report.note_unread("policies", Forbidden.__name__, "; ".join(policies.problems))
     elif policies is not None and not policies.in_force:
         report.problems.append(policies.sentence())
-    report.problems += await report.read("operator", _silence(client, report.now_us)) or []
+    silent = await report.read("operator", silence(transport, report.now_us))
+    report.problems += [silent] if silent else []
     settings = await report.read("settings", settings_in_force(transport))
     if settings is not None:
         report.files["settings.yaml"] = encoded(settings)
@@ -152,19 +148,6 @@ async def examine(client: AsyncClient, report: Report) -> None:
     evictions = await report.read("evictions", newest_evictions(transport, (None,)))
     if evictions is not None:
         report.add("evictions.json", [one for one in evictions if time_us(one.at) >= since_us])
-
-
-async def _silence(client: AsyncClient, now_us: int) -> list[str]:
-    """Return a problem if no operator leads."""
-    try:
-        lease = await client.transport.get(LEASES.path(SYSTEM_NAMESPACE, LEASE_NAME), Lease)
-    except NotFound:
-        return ["operator: none has led this cluster; start one ('muster operator-yaml')"]
-    silent_us = now_us - time_us(lease.spec.renew_time or "")
-    if lease.spec.holder_identity and silent_us < SILENT_US:
-        return []
-    seconds = silent_us // 1_000_000
-    return [f"operator: none leads for {seconds} s; see 'kubectl -n {SYSTEM_NAMESPACE} get pods'"]
 
 
 def skipped_problems(record: Record) -> list[str]:

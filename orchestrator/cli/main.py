@@ -43,7 +43,7 @@ RESEARCHER: Final = {
     "delete": ("orchestrator.cli.batch:delete", "Delete jobs of a project."),
     "describe": ("orchestrator.cli.get:describe", "The same as get."),
     "exec": ("orchestrator.cli.execute:exec_", "Run a command in a container of a job."),
-    "explain": ("orchestrator.cli.explain:explain", "Explain why a job is pending, and name remedies."),
+    "explain": ("orchestrator.cli.explain:explain", "Explain why a job is pending."),
     "get": ("orchestrator.cli.get:get", "Show the details of a job, node, project or template."),
     "list": ("orchestrator.cli.listing:list_things", "List jobs, projects, nodes, clusters or templates."),
     "login": ("orchestrator.cli.whoami:login", "Check the credentials of the kubeconfig."),

@@ -30,11 +30,6 @@ class Block:
     rows: Sequence[Sequence[str]]
 
 
-def json_option() -> Callable[[Function], Function]:
-    """Return the `--json` option."""
-    return click.option("--json", "as_json", is_flag=True, default=None, help="Print JSON.")
-
-
 def warn(captured: Capture, *, left_out: bool = True) -> None:
     """Warn on stderr about unknown parts of the live cluster; `left_out`: also about parts that the snapshot lacks."""
     if captured.doubt:

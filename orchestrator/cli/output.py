@@ -36,6 +36,11 @@ def output_option(*formats: str) -> Callable[[Function], Function]:
     return click.option("-o", "--output", type=click.Choice(formats or FORMATS), help="Output format.")
 
 
+def json_option() -> Callable[[Function], Function]:
+    """Return the `--json` option."""
+    return click.option("--json", "as_json", is_flag=True, default=None, help="Print JSON.")
+
+
 def no_headers_option() -> Callable[[Function], Function]:
     """Return the `--no-headers` option."""
     return click.option("--no-headers", is_flag=True, default=None, help="Print the rows without the header.")

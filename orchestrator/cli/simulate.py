@@ -5,7 +5,8 @@ from pathlib import Path
 import click
 
 from orchestrator.cli.options import Command
-from orchestrator.cli.outcome import json_option, show, warn
+from orchestrator.cli.outcome import show, warn
+from orchestrator.cli.output import json_option
 from orchestrator.errors import UsageError
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli.options import Command
-from orchestrator.cli.outcome import json_option, show, warn
+from orchestrator.cli.outcome import show, warn
+from orchestrator.cli.output import json_option
 from orchestrator.cli.settings import Settings
 from orchestrator.errors import UsageError
 

@@ -7,8 +7,7 @@ import click
 
 from orchestrator.cli.cluster_names import completing
 from orchestrator.cli.options import Command
-from orchestrator.cli.outcome import json_option
-from orchestrator.cli.output import age, document, table
+from orchestrator.cli.output import age, document, json_option, table
 from orchestrator.cli.session import run
 from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.cluster.quantity import parse_time

@@ -10,8 +10,7 @@ from orchestrator.cli.cluster_names import completing
 from orchestrator.cli.data_output import in_scope, show_views
 from orchestrator.cli.message import say
 from orchestrator.cli.options import Command, Group
-from orchestrator.cli.outcome import json_option
-from orchestrator.cli.output import no_headers_option
+from orchestrator.cli.output import json_option, no_headers_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -165,7 +165,7 @@ async def the_explanation(cluster: Cluster, victim: str) -> None:
         2 * DEADLINE_SECONDS
     ):  # figures in what the operator writes are brought up to date now and then
         while answer.get("writtenByOperator") != f"{answer.get('reason')}: {answer.get('message')}":
-            answer = await cluster.json("explain", name, "-p", project, "--json")
+            answer = await cluster.json("explain", name, "-p", project, "--remedies", "--json")
     assert (answer["gpusFree"], answer["gpusTotal"]) == ("0", "16")
     assert (answer["projects"][0]["name"], answer["projects"][0]["held"]) == (project, "2")
     assert "team-d/d-2" in named(answer["holders"])
