@@ -115,7 +115,6 @@ class Store:
         self._max_pages = max_bytes // PAGE_BYTES
         self._thread = ThreadPoolExecutor(1, "muster-web-history")
         self._connection: sqlite3.Connection | None = None
-        self._added_at: int | None = None
         self.source = "the history of muster web"
         self.problem = ""
         """The recorder's reason why nothing is recorded now."""
@@ -198,7 +197,6 @@ class Store:
                 raise
             self._drop_oldest()
             self._write(samples, usage, now)
-        self._added_at = now
 
     def _write(self, samples: dict[str, Sample], usage: UsageSample, now: int) -> None:
         connection = self._open_connection
@@ -217,7 +215,7 @@ class Store:
                     for name, sample in samples.items()
                 ],
             )
-            add_usage(connection, usage, now, self._added_at)
+            add_usage(connection, usage, now)
         except BaseException:
             if connection.in_transaction:  # if the file is full, SQLite has ended the transaction
                 connection.execute("ROLLBACK")

@@ -30,6 +30,7 @@ CREATE TABLE IF NOT EXISTS usage_borrowed (
     month TEXT NOT NULL, project TEXT NOT NULL, borrowed_milli_seconds INTEGER NOT NULL, PRIMARY KEY (month, project)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS usage_recorded (month TEXT PRIMARY KEY, seconds INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS usage_newest (id INTEGER PRIMARY KEY, at INTEGER NOT NULL);
 """
 _ADD: Final = """
 INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
@@ -106,11 +107,16 @@ class UsageRecord:
     recorded_seconds: Mapping[str, int]
 
 
-def add_usage(connection: sqlite3.Connection, sample: UsageSample, now: int, before: int | None) -> None:
-    """Add a sample to its month, in the caller's transaction, and drop months after their retention time."""
+def add_usage(connection: sqlite3.Connection, sample: UsageSample, now: int) -> None:
+    """Add a sample to its month, in the caller's transaction, and drop months after their retention time.
+
+    The time of the previous sample is in the file, so two processes that write to it count no second twice.
+    """
     connection.execute("DELETE FROM usage WHERE month < ?", (_month(now - RETENTION_SECONDS),))
     connection.execute("DELETE FROM usage_borrowed WHERE month < ?", (_month(now - RETENTION_SECONDS),))
     connection.execute("DELETE FROM usage_recorded WHERE month < ?", (_month(now - RETENTION_SECONDS),))
+    (before,) = connection.execute("SELECT max(at) FROM usage_newest").fetchone()
+    connection.execute("REPLACE INTO usage_newest VALUES (0, ?)", (now,))
     seconds = 0 if before is None else now - before
     if not 0 < seconds <= MAX_GAP_SECONDS:
         return

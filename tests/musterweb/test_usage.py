@@ -95,6 +95,19 @@ async def test_a_gap_or_an_earlier_time_is_not_recorded(
     assert [row.gpu_milli_seconds for row in record.rows] == [1000 * usage_store.MAX_GAP_SECONDS]
 
 
+async def test_two_writers_count_no_second_twice(store: Store, clock: ManualClock, tmp_path: Path) -> None:
+    """A second process, such as the next one after a restart, goes on where the first one was."""
+    other = Store(tmp_path / "history.db", clock=clock)
+    await other.start()
+    sample = UsageSample({ANN: Held(1000)})
+    await store.add(NOTHING, {}, sample)
+    for writer in (store, other, store, other):
+        await add(writer, clock, sample, seconds=30)
+    await other.close()
+    record = read_usage(tmp_path / "history.db")
+    assert [row.gpu_milli_seconds for row in record.rows] == [1000 * 30, 1000 * 90]
+
+
 async def test_too_many_holders_count_together_and_old_months_go(
     store: Store, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,7 +128,7 @@ async def test_a_file_of_the_version_before_gets_the_tables(tmp_path: Path) -> N
     await store.start()
     await store.close()
     with closing(sqlite3.connect(path)) as connection:
-        for name in ("usage", "usage_borrowed", "usage_recorded"):
+        for name in ("usage", "usage_borrowed", "usage_recorded", "usage_newest"):
             connection.execute(f"DROP TABLE {name}")
     with pytest.raises(HistoryAway, match="no such table"):
         read_usage(path)
