@@ -234,11 +234,13 @@ class WorkloadClient:
         """
         for owner in await self._suspendable(scope, name, "suspended"):
             if isinstance(owner, Job):
-                if names.AFTER_ANNOTATION in owner.metadata.annotations:
+                if owner.spec.suspend and names.AFTER_ANNOTATION in owner.metadata.annotations:
                     raise NotPossible(
                         f"the job {name} has not started, it waits for other jobs (--after): delete it"
                     )
-                await self._change(owner, {"spec": {"suspend": True}})
+                # A job that was started by hand keeps no dependency by which the operator would start it.
+                without = {"annotations": {names.AFTER_ANNOTATION: None}}
+                await self._change(owner, {"metadata": without, "spec": {"suspend": True}})
             elif owner.spec.replicas != 0:
                 replicas = str(1 if owner.spec.replicas is None else owner.spec.replicas)
                 annotations = {names.SUSPENDED_REPLICAS_ANNOTATION: replicas}

@@ -128,6 +128,17 @@ def test_a_deleted_job_is_named_also_when_another_has_its_name_now(
     assert "There is no job to be suspended" in muster("suspend", "--status", "DependencyFailed", "-y").out
 
 
+def test_a_job_that_was_started_by_hand_is_suspended_for_good(
+    muster: Muster, prepared: MemoryApiServer
+) -> None:
+    muster("submit", "train", *IMAGE, "--after", "prepare")
+    started = job(prepared, "train")
+    prepared.add({**started, "spec": {**started["spec"], "suspend": False}})
+    assert muster("suspend", "train").code == 0
+    assert job(prepared, "train")["spec"]["suspend"] is True
+    assert after(prepared, "train") is None
+
+
 def test_the_client_takes_dependencies(kubeconfig: object, prepared: MemoryApiServer) -> None:
     del kubeconfig
     with Client() as client:
