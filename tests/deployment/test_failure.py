@@ -11,6 +11,7 @@ from tests.deployment.running import play
 SEEN = {
     "Ansible must be between 2.18.0 and 2.19.0 exclusive - you have 2.17.14": "window of Ansible releases",
     "the role 'kubespray_defaults' was not found in /x/roles": "submodule with kubespray",
+    "rmtree failed: [Errno 16] Device or resource busy: '/var/lib/containerd'": "mount point",
     "ansible-core requires Python 3.9 or newer on the target": "older than this ansible-core",
     "Missing sudo password": "may not become root",
     "Host key verification failed.": "host's key",

@@ -1,6 +1,7 @@
 """DeepOps' playbooks and kubespray's own checks, which only the checkouts have."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,43 @@ def test_kubespray_itself_accepts_the_variables(done: Done, programs: Path) -> N
         assert task in ended.stdout
     assert "changed=0" in ended.stdout
     assert "changed=1" not in ended.stdout
+
+
+def test_a_host_joins_with_facts_of_the_control_plane_alone(done: Done, programs: Path) -> None:
+    """kubespray refuses `--limit` without facts of each host of its inventory; the role gives it no other hosts."""
+    here = {
+        "ansible_connection": "local",
+        "ansible_become": False,
+        "ansible_python_interpreter": sys.executable,
+    }
+    inventory = (done.config / "inventory").read_text()
+    old = {name for name, roles in _roles(inventory).items() if roles & {"kube_control_plane", "etcd"}}
+    *others, joining = sorted(_roles(inventory).keys() - old)
+    part = [line for line in inventory.splitlines() if line.partition(" ")[0] not in others]
+    (done.config / "part").write_text("\n".join(part) + "\n")
+    for playbook, limit, hosts in (
+        ("playbooks/facts.yml", "kube_control_plane:etcd", old), ("scale.yml", joining, {joining}),
+    ):  # fmt: skip
+        words = ["--inventory", str(done.config / "part"), "--limit", limit, "--tags", "always,asserts"]
+        words += ["--extra-vars", json.dumps(here), f"{KUBESPRAY}/{playbook}"]
+        ended = _run(programs, done, done.environments[0], *words)
+        assert set(re.findall(r"(?m)^(\S+) +: ok=", ended.stdout)) == hosts, ended.stdout
+    check = "Stop if any host not in '--limit' does not have a fact cache"
+    assert ended.stdout.partition(check)[2].partition("TASK")[0].count("All assertions passed") == 1, (
+        ended.stdout
+    )
+
+
+def _roles(inventory: str) -> dict[str, set[str]]:
+    """Return the groups of each host of an inventory."""
+    group, found = "", dict[str, set[str]]()
+    for line in inventory.splitlines():
+        word = line.partition(" ")[0]
+        if word.startswith("["):
+            group = word.strip("[]")
+        elif word and not word.startswith("#") and ":children" not in group:
+            found.setdefault(word, set()).add(group)
+    return found
 
 
 def _run(
