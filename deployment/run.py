@@ -6,13 +6,12 @@ import os
 import secrets
 import signal
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from deployment import (
-    cluster_record,
     content,
     inventory,
     membership,
@@ -33,6 +32,7 @@ from deployment.inputs import SiteInputs
 from deployment.installed import detect
 from deployment.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, Journal, StageRecord
 from deployment.plan import DONE, LEFT_OUT, NOT_APPLICABLE, RUN, Facts, StagePlan, decide, listed
+from deployment.records import Records
 from deployment.request import INSTALL, REMOVE, TEARDOWN, UPGRADE, VERIFY, Request
 from deployment.runner import Outcome, Playbook, Runner
 from deployment.site import Finding, site_error
@@ -68,6 +68,7 @@ class Run:
         self._check_names()
         self.fleet = Fleet(self.site, self.groups, request.limit)
         self.journal = Journal(inventory.directory_of(self.site.name, request.state_dir))
+        self._records = Records(self.journal, self.cluster, self.site.name, progress)
         self.refuse(membership.still_named(self.site, self.journal.removed_hosts(), request.limit))
         self._stop = False
         self.proved: dict[str, list[str]] = {}
@@ -90,7 +91,7 @@ class Run:
 
     def plan(self) -> list[StagePlan]:
         """Decide on each stage whether it would run, and why."""
-        records = self._last_records() if self.request.action in {INSTALL, UPGRADE} else {}
+        records = self._records.last() if self.request.action in {INSTALL, UPGRADE} else {}
         decisions = decide(
             [self._facts(stage, records.get(stage.name)) for stage in self.stages],
             records,
@@ -128,7 +129,7 @@ class Run:
         ]
         if not mine or self.request.action not in {INSTALL, UPGRADE}:
             return [], ""
-        versions = self._last_records().get("ontap", StageRecord("ontap", "")).versions
+        versions = self._records.last().get("ontap", StageRecord("ontap", "")).versions
         recorded = {"ontap": {"ontap": versions["ontap"]}} if "ontap" in versions else {}
         installed = detect(*self.cluster, self.site, recorded)
         steps = [step for stage in mine for step in stage.steps(self.site, installed.of(stage.name))]
@@ -184,10 +185,15 @@ class Run:
             if self.journal.torn:
                 self._progress(self.journal.torn)
             if not self.request.check:
-                self._adopt_records()
+                self._records.adopt()
             decisions = self._decisions()
             self._report_skipped(decisions)
             self._check_steps(decisions)
+            if self.request.action == REMOVE:
+                host, lost = self.request.limit, membership.LOST in self.request.extra
+                membership.check_reached(
+                    host, self.inventory["all"]["hosts"][host], self._progress, lost=lost
+                )
             run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{self.request.action.replace(' ', '-')}-{secrets.token_hex(2)}"
             mine = [decision for decision in decisions if decision.verb == RUN]
             for decision in mine:
@@ -198,12 +204,6 @@ class Run:
                 )
             if any(decision.stage.name == "preflight" for decision in mine):
                 self._reach_hosts(mine)
-            if self.request.action == REMOVE:
-                host = self.request.limit
-                values = self.inventory["all"]["hosts"][host]
-                membership.check_reached(
-                    host, values, self._progress, lost=membership.LOST in self.request.extra
-                )
             for number, decision in enumerate(mine, 1):
                 if self._stop:
                     raise StageFailed(
@@ -211,11 +211,12 @@ class Run:
                     )
                 self._run_stage(run_id, decision, f"[{number}/{len(mine)}] {decision.stage.name}")
             if self.request.action == REMOVE:
-                self._forget(self.request.limit, run_id)
+                installed = playbook.read(self._content, PLAYBOOKS[INSTALL])
+                self._records.forget(self.request.limit, installed, self._inputs, run_id)
             if not self.request.check and not self.fleet.unreached:
                 self.journal.write(event="finished", run=run_id, result=VERIFIED)
             if not self.request.check:
-                self._record_in_cluster()
+                self._records.store_in_cluster()
         return decisions
 
     def refuse_unreached(self) -> None:
@@ -242,41 +243,11 @@ class Run:
             )
         self.fleet.lose(causes)
 
-    def _last_records(self) -> dict[str, StageRecord]:
-        """Return how each stage ended last, by the journal; if that is empty, by the record in the cluster."""
-        if self.journal.entries:
-            return self.journal.last_records()
-        return cluster_record.read(*self.cluster, self.site.name)
-
-    def _adopt_records(self) -> None:
-        """Begin an empty journal with the records that another controller left in the cluster."""
-        if self.journal.entries:
-            return
-        for record in self._last_records().values():
-            self._progress(f"{record.stage}: the cluster knows it as {record.result} ({record.at})")
-            self.journal.write(
-                event="ended", **{**asdict(record), "inputs": dict(record.inputs), "run": "adopted"}
-            )
-
-    def _forget(self, host: str, run_id: str) -> None:
-        """Write the records of the site without a host, so that no stage is due because it left."""
-        records = self._last_records()
-        for stage in playbook.read(self._content, PLAYBOOKS[INSTALL]):
-            record = self._inputs.without(host, stage, records.get(stage.name))
-            if record:
-                self.journal.write(event="ended", **{**asdict(record), "run": run_id})
-        self.journal.write(event="removed", host=host)
-
     @property
     def cluster(self) -> tuple[Path, str]:
         """The kubeconfig and its context."""
         values = self.inventory["all"]["vars"]
         return Path(values["muster_kubeconfig"]), values["muster_context"]
-
-    def _record_in_cluster(self) -> None:
-        problem = cluster_record.store(*self.cluster, self.site.name, self.journal.last_records())
-        if problem and self.cluster[0].is_file():
-            self._progress(f"the journal is not in the cluster: {problem}")
 
     def _run_stage(self, run_id: str, decision: StagePlan, label: str) -> None:
         stage = decision.stage
@@ -327,7 +298,7 @@ class Run:
             self.fleet.lose(lost)
         if result in {FAILED, INTERRUPTED}:
             if not self.request.check:
-                self._record_in_cluster()
+                self._records.store_in_cluster()
             raise report.error(stage.name, result)
 
     def _check_indispensable(self, stage: playbook.Stage, fix: str) -> None:

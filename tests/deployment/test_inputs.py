@@ -1,6 +1,6 @@
 """The hosts on which a stage is due: those that were added, those that are left, or all."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,11 @@ import yaml
 from deployment import content, playbook, site_file
 from deployment.content import Content
 from deployment.inputs import SiteInputs
-from deployment.journal import FAILED, REMOVED, VERIFIED, StageRecord
+from deployment.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, Journal, StageRecord
 from deployment.plan import digest_of
 from deployment.playbook import Stage
+from deployment.records import Records
+from orchestrator.progress import as_reporter
 
 HOSTS = ("mgmt01", "dgx01", "dgx02")
 CONTENT = content.find()
@@ -101,3 +103,22 @@ def test_a_stage_is_not_due_because_ansible_has_compiled_a_plugin_of_its_role(tm
         path.touch()
         digests.append(playbook.content_digest(stage, own))
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_the_journal_has_the_smaller_site_after_a_host_has_left(tmp_path: Path) -> None:
+    made = inputs(tmp_path, HOSTS)
+    with Journal(tmp_path / "state").exclusive("node remove"):
+        journal = Journal(tmp_path / "state")
+        records = Records(journal, (tmp_path / "none", ""), "here", as_reporter(print))
+        for name in ("driver", "deepops"):
+            journal.write(event="ended", **asdict(record(made, STAGES[name])))
+        journal.write(event="started", stage="orchestrator", action="install")
+        records.forget("dgx02", STAGES.values(), made, "a run")
+    journal = Journal(tmp_path / "state")
+    assert list(journal.removed_hosts()) == ["dgx02"]
+    smaller, last = inputs(tmp_path, ("mgmt01", "dgx01")), journal.last_records()
+    for name in ("driver", "deepops"):
+        assert (last[name].at, smaller.due(STAGES[name], HOSTS, last[name])) == ("then", frozenset())
+    assert last["orchestrator"].result == INTERRUPTED
+    journal.write(event="run", run="another", action="install", options={"limit": "dgx02"})
+    assert Journal(tmp_path / "state").removed_hosts() == {}
