@@ -1,4 +1,4 @@
-"""Objects that an API server accepts and that once stopped all scheduling: the rows of a table."""
+"""Table of objects that an API server accepts and that once stopped all scheduling."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,9 +23,10 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Row:
-    """Objects to add to a healthy cluster; `culprit` is the path of the one that is named, with these words.
+    """Objects to add to a healthy cluster, and the path of the object that is then named (`culprit`) with these words.
 
-    It is empty where all of them are harmless now. `node_allocatable` replaces what a node says of these resources.
+    `culprit` is empty if all of the objects are harmless now. `node_allocatable` overrides allocatable resources of a
+    node.
     """
 
     culprit: str
@@ -46,7 +47,7 @@ def pod(
     scheduler: str = SCHEDULER_NAME,
     **spec: Any,
 ) -> Json:
-    """A pod as it is created."""
+    """Return a pod as a user creates it."""
     limits = {GPU_RESOURCE: str(gpus)} if gpus else {}
     return {
         "apiVersion": "v1",
@@ -64,23 +65,23 @@ def pod(
 
 
 def affinity(*terms: Json) -> Json:
-    """The part of a pod's specification that requires one of these terms."""
+    """Return the part of a pod's specification that requires one of these terms."""
     selector = {"nodeSelectorTerms": list(terms)}
     return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}}
 
 
 def compared(operator: str, value: str) -> Json:
-    """A term that compares a label of nodes."""
+    """Return a term that compares the node label `slot`."""
     return {"matchExpressions": [{"key": "slot", "operator": operator, "values": [value]}]}
 
 
 def nested(depth: int) -> str:
-    """Sub-groups, one inside the other."""
+    """Return the annotation value for sub-groups nested to this depth."""
     return '[{"name":"a","children":' * depth + "[]" + "}]" * depth
 
 
 def project(name: str, parent: str = "", quota: int = 0) -> Json:
-    """A project as it is created."""
+    """Return a project as an administrator creates it."""
     spec: Json = {"gpu": {"quota": quota}, **({"parent": parent} if parent else {})}
     return {
         "apiVersion": "muster.dev/v1alpha1",
@@ -91,14 +92,14 @@ def project(name: str, parent: str = "", quota: int = 0) -> Json:
 
 
 def chain(length: int) -> tuple[Json, ...]:
-    """Projects of which each is the parent of the next."""
+    """Return projects each of which is the parent of the next."""
     return tuple(
         project(f"dept-{number}", f"dept-{number - 1}" if number else "") for number in range(length)
     )
 
 
 def claim(name: str, storage_class: str) -> Json:
-    """A claim without a volume."""
+    """Return a claim without a volume."""
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -112,7 +113,7 @@ def claim(name: str, storage_class: str) -> Json:
 
 
 def zoned(name: str, label: str, zones: int = 3) -> Json:
-    """A class that waits for the first consumer, in one of some zones, each a topology of its own."""
+    """Return a storage class that waits for the first consumer, with a topology term for each zone."""
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
@@ -127,7 +128,7 @@ def zoned(name: str, label: str, zones: int = 3) -> Json:
 
 
 def mounting(*claims: str) -> Json:
-    """The part of a pod's specification that mounts these claims."""
+    """Return the part of a pod's specification that mounts these claims."""
     return {"volumes": [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]}
 
 
@@ -136,7 +137,7 @@ TERMS: Final = [compared("Gt", str(number)) for number in range(1000)]
 
 
 def rows(node: str) -> dict[str, Row]:
-    """The table; `node` is one that pods of it run on."""
+    """Return the rows of the table by name. Pods of some rows run on `node`."""
     digits = f"'{LONG[:60]}' and 4940 characters more"
     return {
         "a gang of 5000 digits": Row(

@@ -1,4 +1,4 @@
-"""What the documents name is there."""
+"""Tests, functions and numbers that the documents name exist."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Modules import each other in no circle, not for annotations either."""
+"""Modules do not import each other in a circle, even for annotations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Gt` and `Lt` as Kubernetes compares them: strconv.ParseInt(text, 10, 64) of the label and of the value."""
+"""`Gt` and `Lt` compare as Kubernetes does: strconv.ParseInt(text, 10, 64) of the label and of the value."""
 
 import pytest
 

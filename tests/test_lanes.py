@@ -1,4 +1,4 @@
-"""`make test` runs every lane of tox.ini once, and a lane misses no test of its mark."""
+"""`make test` runs every lane of tox.ini once, and the lane of a mark runs every test with this mark."""
 
 import re
 import subprocess
@@ -19,7 +19,7 @@ def test_every_lane_is_run_by_make_test() -> None:
     config = ConfigParser(interpolation=None)
     config.read(ROOT / "tox.ini")
     commands = re.findall(r"tox run-parallel (.*)", (ROOT / "Makefile").read_text())
-    assert commands == ["--parallel 2"]  # no selection: all of env_list
+    assert commands == ["--parallel 2"]  # no selection of lanes: all of env_list run
     described = {
         section.removeprefix("testenv:")
         for section in config.sections()

@@ -1,4 +1,4 @@
-"""Variables and parameters are named after what they hold."""
+"""Variables and parameters are named after their values."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ FORMER = frozenset(
     "Decision RoomFinder Bar Books Hold Holds Kept Choices Question ask gates kept lawful look manifests_beside obey "  # noqa: SIM905
     "outlook proof returning stand_ins tie where_they_part".split()
 )
-"""Names that the field's words have replaced."""
+"""Names that a term of the field has replaced."""
 FORMER_WORDS = frozenset(
     "aside asked court dispensable guardian lack lacks lacking law refusal refusals room rooms ruling standing tether "  # noqa: SIM905
     "told trouble troubles vain".split()
 )
-"""Words that no name has any more, neither alone nor with others."""
+"""Words that are in no name any more."""
 FORMER_PREFIXES = ("longest_", "most_")
 FORMER_MODULES = frozenset("gates guardian make_room outlook present rest room rooms tables".split())  # noqa: SIM905
 STILL_FORMER = {("look", "chromium.py"), ("told", "chromium.py")}
-"""What has yet to be renamed, by name and file."""
+"""Names that are still to be renamed, by name and file."""
 PACKAGES = (
     "deployment",
     "musterbench",
@@ -46,17 +46,17 @@ PACKAGES = (
     "orchestrator/views",
     "validation",
 )
-"""The packages that have been gone through. Add a package when it has been."""
+"""The packages whose names have been revised. Add a package after its revision."""
 MAX_IN_A_THOUSAND = 10
 
 
 class Names(NamedTuple):
-    """The names in a file, as often as they are there."""
+    """The names in a file, each as often as it occurs."""
 
     bound: list[str]
-    """By an assignment, a loop, a parameter and the like."""
+    """Names of assignments, loops and parameters."""
     others: list[str]
-    """Of classes, functions and attributes that are set."""
+    """Names of classes, functions, and attributes that are assigned."""
 
 
 @functools.cache
@@ -84,7 +84,7 @@ def test_names_describe_their_values(package: str) -> None:
 
 
 def is_former(name: str) -> bool:
-    """Whether the name, its words or its beginning are among those that were replaced."""
+    """Return whether the name, one of its words or its prefix has been replaced."""
     plain = name.strip("_")
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", plain).lower().split("_")
     return plain in FORMER or not FORMER_WORDS.isdisjoint(words) or plain.lower().startswith(FORMER_PREFIXES)

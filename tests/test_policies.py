@@ -1,4 +1,4 @@
-"""The policies as they are rendered; what they refuse is in tests/trust."""
+"""The policies as they are rendered; tests/trust tests which requests they refuse."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orchestrator.manifests.render import documents, render
 from orchestrator.submit.protection import PolicyMode
 
 OPERATORS = ("muster-bindings", "muster-records", "muster-protections")
-"""Holds the operator's own role bindings, whatever the mode."""
+"""Policies that protect the operator's own objects and deny in every mode."""
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 
 

@@ -1,4 +1,4 @@
-"""The table of roles, and what is made of it."""
+"""The table of roles, and the ClusterRoles and messages that are made from it."""
 
 import itertools
 

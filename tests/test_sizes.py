@@ -1,4 +1,4 @@
-"""Modules, classes and functions stay small enough to be read at once."""
+"""Modules, classes and functions stay short enough to be read at once."""
 
 import ast
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ LONGER_FUNCTIONS: Final = {
     "orchestrator/control/decide/scheduler.py:__init__": 78,
     "orchestrator/control/decide/scheduler.py:decide": 55,
 }
-"""Functions above the bound, with their lines, which may only become fewer."""
+"""Functions above the limit with their numbers of lines, which may only fall."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

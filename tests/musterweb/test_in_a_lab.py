@@ -1,4 +1,6 @@
-"""The pages on a real API server: TR-4858 §4.8 with real tokens, numbers equal to the command line's, RBAC alone."""
+"""The pages on a real API server with real tokens: the allocation of TR-4858 §4.8, numbers equal to the command line's,
+rights by RBAC alone.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ MEMBERS = {"team-a": "vic", "team-b": "bob"}
 
 @dataclass
 class Site:
-    """The lab with the allocation of the paper, the pages, and the tokens of people."""
+    """A lab with the allocation of TR-4858 §4.8, a server of the pages, and a token for each user."""
 
     kubeconfig: Path
     port: int
@@ -90,7 +92,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def _until_full(kubeconfig: Path) -> None:
-    """Wait until all jobs of the paper run, and the operator has said so of the projects."""
+    """Wait until the command line shows all jobs of the paper as running and every project with its allocated GPUs."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
         running = [job["status"] for job in json.loads(must(kubeconfig, "list", "-A", "-o", "json"))]
@@ -104,7 +106,7 @@ def _until_full(kubeconfig: Path) -> None:
 
 
 async def _tokens(lab: Lab) -> dict[str, str]:
-    """Make the people, bind the roles of those who have one in the whole cluster, and return real tokens."""
+    """Create the service accounts, bind the cluster roles of `ROLES`, and return the token of each user by name."""
     async with Transport(load_access(lab.kubeconfig)) as transport:
         await apply(transport, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PEOPLE}})
         tokens = {}

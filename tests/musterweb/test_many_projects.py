@@ -1,4 +1,4 @@
-"""Who may see the jobs of more projects than are watched at once is told which are not shown."""
+"""A user who may see the jobs of more projects than are watched at once is told which projects are not shown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ MANY = SHOWN + NAMES_OF_A_NOTE + 2
 
 @pytest.fixture
 def many(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """max may see the jobs of `MANY` projects, each of which has one, and not those of all."""
+    """Let max see the jobs of `MANY` projects with one job each, but not the jobs of the whole cluster. Return the
+    site.
+    """
     monkeypatch.setattr("musterweb.person.MAX_SCOPES", SHOWN)
     names = [f"p-{number:02}" for number in range(MANY)]
     for name in names:

@@ -1,4 +1,4 @@
-"""`musterweb.memory`: what asyncio and glibc do with what is set."""
+"""Covers `musterweb.memory`: asyncio and glibc use less memory with its settings."""
 
 import asyncio
 import ssl

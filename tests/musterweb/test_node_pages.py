@@ -1,4 +1,6 @@
-"""Covers `musterweb.node_pages`: a node is where its links lead, and figures that are not of now say so."""
+"""Covers `musterweb.node_pages`: each link to a node leads to the page of this node, and old
+figures are marked as old.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def test_a_page_of_one_node_leads_to_the_others_and_its_files_are_of_that_node(s
 
 
 def observed(site: Site, name: str, seconds_ago: float) -> str:
-    """Have an agent observe the node so long ago; return the time of day as pages write it."""
+    """Write a GpuNode that an agent observed `seconds_ago` seconds ago. Return its time of day as pages write it."""
     at = datetime.now(UTC) - timedelta(seconds=seconds_ago)
     states: list[dict[str, Any]] = [
         {"index": 0, "uuid": f"{name}-0", "utilizationPercent": 37, "memoryMib": 32768, "memoryUsedMib": 1024}

@@ -1,4 +1,4 @@
-"""The pages show what the command line shows, and to everybody only what their own rights show them."""
+"""The pages show what the command line shows, and to each user only objects that the user's own rights allow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 OWN = {"project": "team-a", "name": "a-train"}
 OF_OTHERS = ("team-b", "people-of-b", "b-secret", "bob", "dgx1-2/", "GPU-0")
-"""What stands in objects that a viewer of team-a may not read."""
+"""Words in objects that a viewer of team-a may not read."""
 JOB = "/jobs/team-a/a-train"
 PAGES = (
     "/",
@@ -134,7 +134,8 @@ def test_no_stream_of_a_viewer_of_one_team_brings_anything_of_another(site: Site
         for path, events in opened.items():
             for event in events:
                 events_of_all.append(event)
-                # what changes no figure of a page changes no page: a beat is as good
+                # A change that alters no figure of a page sends no new page: then the event `state` is
+                # enough.
                 if "a-new" in json.dumps(event) or (path != "/jobs" and event[0] == "state"):
                     break
     everything = json.dumps(events_of_all)
@@ -167,7 +168,9 @@ def test_text_of_users_is_text_and_nothing_else(site: Site) -> None:
 
 
 def tables_of(text: str) -> list[tuple[str, list[str], list[str], str]]:
-    """Of each table of a page: its title, the titles of its columns, the first cell of each row, its file."""
+    """Return for each table of a page its title, its column titles, the first cell of each row, and the link of its
+    file.
+    """
     tables = []
     for part in text.split('<div class="table">')[1:]:
         title = re.search(r"<h2[^>]*>(.*?)</h2>", part)

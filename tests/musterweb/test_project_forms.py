@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def send(browser: Browser, path: str, step: str, **fields: str) -> Answer:
-    """Fill in the form of a project and send it."""
+    """Fill in the form of a project on the page at `path`, send its step, and return the answer."""
     page = browser.get(path)
     hidden = {name: page.field(name) for name in ("form_token", "version")}
     return browser.post(path, {**hidden, **fields, "step": step})

@@ -1,4 +1,4 @@
-"""A Prometheus that is asked for the past: what is shown of it, to whom, and of one that lies or is away."""
+"""History from Prometheus: which figures are shown to whom, and what is said of wrong answers or none."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ Json = dict[str, Any]
 
 
 class FakePrometheus:
-    """Answers range queries with the same series, in the form of https://prometheus.io/docs/prometheus/latest/querying/api/."""
+    """Answers every range query with the same series, in the form of
+    https://prometheus.io/docs/prometheus/latest/querying/api/.
+    """
 
     def __init__(self) -> None:
         self.series: dict[str, list[tuple[float, str]]] = {}

@@ -1,4 +1,4 @@
-"""Signing in at an identity provider: what is sent, what an answer must show, and what becomes of the tokens."""
+"""Signing in at an identity provider: which requests are sent, which answers are refused, and where tokens are kept."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ REDIRECT = "https://muster.example.com/sign-in/callback"
 
 @dataclass
 class Site:
-    """The pages with a provider, which the cluster believes: of its tokens each is ada's."""
+    """The pages with a provider, on a cluster that takes each token of this provider for ada's."""
 
     port: int
     issuer: Issuer
@@ -52,7 +52,9 @@ class Site:
         return Browser(self.port)
 
     def leave(self, browser: Browser, project: str = "") -> dict[str, str]:
-        """Go to the provider, who remembers the nonce. Returns what it is asked."""
+        """Follow the pages to the provider, which keeps the nonce. Return the parameters of
+        the authorization request.
+        """
         form_token = browser.get("/sign-in").field("form_token")
         answer = browser.post("/sign-in/provider", {"form_token": form_token, "project": project})
         assert answer.status == 200, answer.words
@@ -71,7 +73,7 @@ class Site:
 
 
 def place(answer: Answer) -> str:
-    """Where a page leads on to."""
+    """Return the address to which a page redirects."""
     found = re.search(r'http-equiv="refresh" content="0;url=([^"]*)"', answer.text)
     assert found, answer.text
     return unescape(found[1])
@@ -235,7 +237,7 @@ def test_a_cookie_that_was_changed_is_none(site: Site, change: Callable[[str], s
 
 
 async def begun(sign_in: ProviderSignIn, issuer: Issuer) -> tuple[str, dict[str, str]]:
-    """What a browser and a provider have of a sign-in that was begun: the cookie, and an answer with a code."""
+    """Begin a sign-in. Return the cookie of the browser, and the provider's answer with a code."""
     cookie, url = await sign_in.begin("")
     query = dict(parse_qsl(urlsplit(url).query))
     issuer.nonce = query["nonce"]
@@ -281,18 +283,20 @@ async def test_answers_without_a_code_push_out_none_that_counted() -> None:
 
 
 def part(content: dict[str, Any] | bytes) -> str:
-    """A part of a token."""
+    """Return one part of a token in base64url."""
     text = content if isinstance(content, bytes) else json.dumps(content).encode()
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
 
 
 def unsigned(issuer: Issuer) -> str:
-    """A token with the algorithm `none`."""
+    """Return a token with the algorithm `none`."""
     return f"{part({'alg': 'none'})}.{part(jwt.decode(issuer.id_token(), issuer.key).claims)}."
 
 
 def signed_with_the_public_key(issuer: Issuer) -> str:
-    """A token whose HMAC has the provider's public key for a secret; the library itself makes none."""
+    """Return a token signed by HMAC with the provider's public key as the secret. The library refuses to make such a
+    token.
+    """
     signed = (
         f"{part({'alg': 'HS256', 'kid': 'first'})}.{part(jwt.decode(issuer.id_token(), issuer.key).claims)}"
     )
@@ -456,7 +460,7 @@ def test_without_a_refresh_token_the_session_ends_with_the_token(site: Site) -> 
 
 
 def rotate(issuer: Issuer) -> None:
-    """Let a refresh token count once, as RFC 9700 wants of providers whose clients have no secret."""
+    """Let the provider accept each refresh token once, as RFC 9700 demands for clients without a secret."""
     used: set[str] = set()
 
     def check(path: str, form: dict[str, str]) -> tuple[int, bytes] | None:
@@ -630,7 +634,7 @@ async def test_neither_cookies_nor_a_netrc_go_to_the_provider(
     netrc.write_text("default login alice password hunter2\n")
     monkeypatch.setenv("NETRC", str(netrc))
     with issuing() as issuer:
-        issuer.host = "localhost"  # no cookies are kept for bare addresses
+        issuer.host = "localhost"  # Browser keeps no cookies for IP addresses.
         issuer.cookie = "SSO=of-the-first-person; Path=/"
         issuer.nonce = "n"
         provider = Provider(settings(issuer, client_secret=secret))

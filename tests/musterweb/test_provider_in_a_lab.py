@@ -1,7 +1,7 @@
-"""Signing in at a real provider whose ID tokens a real kube-apiserver takes: people see what RBAC shows them.
+"""Signing in at a real provider whose ID tokens a real kube-apiserver accepts: users see what RBAC allows.
 
-Who somebody is, and in which groups, is what the API server reads in the token (`--oidc-username-claim`,
-`--oidc-groups-claim`); projects and roles name these users and groups.
+The API server reads the user's name and groups from the token (`--oidc-username-claim`, `--oidc-groups-claim`).
+Projects and roles name these users and groups.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PAGES = (
 
 @dataclass
 class Site:
-    """The pages with the provider, at a cluster that takes its tokens."""
+    """The pages with the provider, on a cluster that accepts its tokens."""
 
     port: int
     issuer: RealIssuer
@@ -64,14 +64,14 @@ class Site:
         return self.provider.redirect_url
 
     def browser(self, login: str, project: str = "") -> Browser:
-        """Somebody's browser, signed in."""
+        """Return a browser in which the user of this login is signed in."""
         browser = Browser(self.port)
         back = self.sign_in(browser, login, project)
         assert (back.status, place(back)) == (200, "/"), back.words
         return browser
 
     def sign_in(self, browser: Browser, login: str, project: str = "") -> Answer:
-        """Sign in at the provider by its own pages; returns what the answer of that leads to."""
+        """Sign in on the provider's own pages. Return the answer of the callback address."""
         form_token = browser.get("/sign-in").field("form_token")
         left = browser.post("/sign-in/provider", {"form_token": form_token, "project": project})
         assert left.status == 200, left.words
@@ -99,7 +99,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @contextmanager
 def cluster(folder: Path, issuer: RealIssuer) -> Iterator[Path]:
-    """A cluster that takes the provider's tokens, with a job of two teams; yields an administrator's kubeconfig."""
+    """Start a cluster that accepts the provider's tokens, with a job in each of two projects. Yield an administrator's
+    kubeconfig.
+    """
     lab = start(
         "provider", nodes=1, detach=False, state_dir=folder / "labs",
         api_server_flags=(
@@ -125,7 +127,7 @@ def cluster(folder: Path, issuer: RealIssuer) -> Iterator[Path]:
 
 
 async def grant(kubeconfig: Path) -> None:
-    """Let sue see everything, and wait until the API server knows of all that was bound."""
+    """Let sue see everything, and wait until the API server allows what was bound to sue and brief."""
     group = "rbac.authorization.k8s.io"
     binding = {
         "apiVersion": CLUSTER_ROLE_BINDINGS.api_version,
@@ -141,7 +143,7 @@ async def grant(kubeconfig: Path) -> None:
 
 
 def everything(browser: Browser) -> str:
-    """All that somebody is shown: pages, files, events."""
+    """Return all text that the browser's user is shown: pages, CSV files and one event of the jobs."""
     shown = "".join(browser.get(path).text for path in PAGES)
     with browser.events("/jobs") as events:
         shown += str(until(events, lambda kind, _: kind == "page")["html"])
@@ -199,7 +201,7 @@ def test_a_short_token_is_renewed_while_the_provider_answers_and_is_the_end_when
     with browser.events("/jobs") as events:
         site.issuer.until_granted("refresh_token")
         site.issuer.granted.clear()
-        # once more: by now the API server would refuse the first token
+        # Wait for the second renewal: then the API server would refuse the first token.
         site.issuer.until_granted("refresh_token")
         assert "a-secret" in browser.get("/jobs.csv").text
         site.issuer.process.send_signal(signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""Signing in at a real provider: what our double of one says is what it says."""
+"""Signing in at a real provider, whose answers are those of `tests.musterweb.issuers`."""
 
 from __future__ import annotations
 

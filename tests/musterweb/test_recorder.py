@@ -1,4 +1,4 @@
-"""Who writes the own history: what is recorded of the cluster, with whose token, and what is said when it is not."""
+"""The recorder of muster's own history: which figures it records, with which token, and what is said when it cannot."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_accounts_view_is_recorded_while_no_user_looks_and_shown_by_ones_own
     everything = until_page(
         site, "sue", "", lambda answer: "team-b" in answer.text and "as of" in answer.words
     )
-    # PROJECT, NOW, MEAN, MOST, QUOTA
+    # columns PROJECT, NOW, MEAN, MOST, QUOTA
     assert everything.row("team-a")[:5] == ["team-a", "3", "3", "3", "4"]
     assert everything.row("team-b")[:5] == ["team-b", "1", "1", "1", "2"]
     assert everything.row("team-a")[6] == "37%"

@@ -1,4 +1,4 @@
-"""The records of the acceptance test on pages: as they were written, to who sees everything, from one folder."""
+"""Validation records on pages: shown as written, from one folder, to users who may see the whole cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The folder of the fixture `site`."""
+    """Return the folder of records that the fixture `site` serves."""
     return tmp_path / "reports"
 
 

@@ -1,4 +1,4 @@
-"""What people see alike is made once, and nobody sees by it what is another's."""
+"""An object that several users may see is kept once, and no user is shown an object that only another may see."""
 
 from __future__ import annotations
 

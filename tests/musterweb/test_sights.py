@@ -1,4 +1,4 @@
-"""Covers `musterweb.sights`: whoever reads their lists has a place among few, for a while."""
+"""Covers `musterweb.sights`: few users read their lists at once, and each keeps its slot for a limited time."""
 
 import asyncio
 

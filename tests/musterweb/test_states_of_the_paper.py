@@ -1,7 +1,7 @@
-"""The states that TR-4858 shows, on a real API server and in Chromium: every page has the numbers of `list` and `top`.
+"""The states of TR-4858 on a real API server and in Chromium: every page has the numbers of `list` and `top`.
 
-Low utilization (23 %, three jobs of one team), high utilization (97 %), and the ends of §4.9 and §4.10. What the GPUs
-do is written as agents write it (GpuNode); who holds them is what the operator decides.
+The states are low utilization (23 %, three jobs of one team), high utilization (97 %), and the ends of §4.9 and §4.10.
+The test writes the GpuNodes that agents would write. The operator decides which pods hold which GPUs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SCENARIOS = Path(__file__).parents[2] / "validation" / "scenarios" / "tr4858"
 QUOTAS = {"team-a": 4, "team-b": 2, "team-c": 2, "team-d": 8}
 GPUS_OF_A_NODE = 8
 LOW = [f"muster submit low-{n} -i image -g {gpus} -p team-a" for n, gpus in enumerate((1, 1, 2))]
-"""Three jobs of one team, as the paper has them: four of sixteen GPUs, at 92 %."""
+"""Three jobs of one team, as in the paper. They hold four of sixteen GPUs, which the test makes 92 % busy."""
 LOW_BUSY_PERCENT, LOW_PERCENT = 92, 23
 RECORD = """
 window.contents = [];
@@ -62,12 +62,12 @@ const record = () => contents.push({
 new MutationObserver(record).observe(document.body, {subtree: true, childList: true, attributes: true});
 record();
 """
-"""Notes in the page what it shows, whenever that changes, with the time in seconds."""
+"""Records in the page its content after every change, with the time in seconds."""
 
 
 @dataclass
 class Site:
-    """The lab, the pages, and the token of somebody who may see everything."""
+    """The lab, the pages, and the token of a user who may see everything."""
 
     kubeconfig: Path
     port: int
@@ -80,7 +80,9 @@ class Site:
         must_all(self.kubeconfig, *(shlex.join(shlex.split(line)[1:]) for line in lines))
 
     async def until_jobs_are(self, running: int, pending: Sequence[str]) -> None:
-        """Wait until the command line shows the state, and why each job waits."""
+        """Wait until the command line shows `running` running jobs, the jobs `pending`, and a reason for each pending
+        job.
+        """
         async with asyncio.timeout(DEADLINE_SECONDS):
             while True:
                 jobs = await asyncio.to_thread(self.records, "list", "-A")
@@ -91,13 +93,17 @@ class Site:
                     return
 
     async def remove_gpus(self) -> None:
-        """Have no agents: where there are some, a part of a GPU waits until they say which GPU is reserved for it."""
+        """Delete all GpuNodes: where a node has an agent, a GPU fraction waits until the agent says which GPU is
+        reserved for it.
+        """
         async with Transport(load_access(self.kubeconfig)) as transport:
             for node in (await transport.list(GPU_NODES.path(), dict)).items:
                 await transport.delete(GPU_NODES.path(name=node["metadata"]["name"]))
 
     async def write_gpus(self, busy_percent: int, free_percent: int) -> None:
-        """Say as the nodes' agents what each GPU does, and who holds it by what the operator wrote on the pods."""
+        """Write the GpuNode of each node: a GPU that a pod holds by its annotation is `busy_percent` busy, another
+        `free_percent`.
+        """
         async with Transport(load_access(self.kubeconfig)) as transport:
             holders: dict[tuple[str, int], list[dict[str, str]]] = {}
             for pod in (await transport.list(PODS.path(), dict)).items:
@@ -143,7 +149,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 async def viewer(lab: Lab) -> str:
-    """Make an account that sees everything; return its token."""
+    """Create a service account that may see everything, and return its token."""
     async with Transport(load_access(lab.kubeconfig)) as transport:
         metadata = {"name": "sue", "namespace": "default"}
         await apply(transport, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
@@ -164,7 +170,9 @@ async def viewer(lab: Lab) -> str:
 
 
 async def states(site: Site) -> AsyncIterator[tuple[str, int]]:
-    """Bring about one state after the other; yields the name of each, and the utilization that was written."""
+    """Bring about the states one after the other. Yield the name of each state, and the
+    utilization that was written.
+    """
     site.run(LOW)
     await site.until_jobs_are(3, [])
     await site.write_gpus(LOW_BUSY_PERCENT, 0)
@@ -207,7 +215,7 @@ async def sign_in(tab: Tab, site: Site) -> None:
 
 @dataclass(frozen=True)
 class Printed:
-    """What the command line prints of a state: jobs, nodes, projects, and the line of the whole cluster."""
+    """The output of the command line in one state: jobs, nodes, projects, and the total of `top node`."""
 
     jobs: Sequence[Mapping[str, Any]]
     nodes: Sequence[Mapping[str, Any]]
@@ -269,7 +277,7 @@ def problems_of_jobs(content: Mapping[str, Any], state: Printed, _utilization_pe
 def problems_of_nodes(content: Mapping[str, Any], state: Printed, utilization_percent: int) -> list[str]:
     running = [job["name"] for job in state.jobs if job["status"] == "Running"]
     absent = [name for name in running if name not in content["text"]]
-    # in the first state four of the sixteen GPUs are busy, in the others all
+    # In the first state four of the sixteen GPUs are busy, in the other states all of them are.
     used = f"{LOW_BUSY_PERCENT if utilization_percent == LOW_PERCENT else utilization_percent}%"
     return [*absent, *([] if used in content["text"] else [f"nowhere {used}"])]
 
@@ -297,9 +305,9 @@ PROBLEMS: Mapping[str, Callable[[Mapping[str, Any], Printed, int], list[str]]] =
 
 
 async def check_page(tab: Tab, path: str, state: Printed, utilization_percent: int, event: float) -> None:
-    """A page that is open all along has what the command line prints within `SECONDS_TO_THE_PAGE` of the event.
+    """Check that an open page shows what the command line prints at most `SECONDS_TO_THE_PAGE` after the event.
 
-    `event` is in seconds since 1970, as the page notes them.
+    `event` is in seconds since 1970, as the page records times.
     """
     deadline = event + DEADLINE_SECONDS
     while True:

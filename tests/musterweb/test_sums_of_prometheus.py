@@ -1,4 +1,4 @@
-"""What is summed over a period is what was counted in it: a real Prometheus answers, whatever its scrapes are apart."""
+"""The sum over a period has each counted job once, in answers of a real Prometheus at several scrape intervals."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ STARTS: Final = (
     *(NOW - 2000 + 17 * number for number in range(20)),
     NOW - 90,
 )
-"""When jobs start: ten at once, some beside the end of a step, one every 17 s, one just now; all in the last hour."""
+"""Times at which jobs start, all in the last hour: ten at once, some beside the end of a step, one every 17 s, one 90 s
+ago.
+"""
 
 
 @dataclass(frozen=True)
 class Process:
-    """An operator that led: it counted from `since` on, and was scraped until `until`, but not between `away`.
+    """A process of the leading operator: it counts from `since` on, and is scraped until `until`, except during `away`.
 
-    Its project had been there since `project_since`; it had counted `before` jobs when it was first scraped.
+    Its project exists since `project_since`. It had counted `before` jobs at its first scrape.
     """
 
     instance: str
@@ -49,7 +51,7 @@ class Process:
     away: tuple[int, int] = (0, 0)
 
     def lines(self, project: str, starts: tuple[int, ...], interval: int) -> Iterator[str]:
-        """What a Prometheus keeps of it, in the format of OpenMetrics."""
+        """Yield the samples that a Prometheus stores of the process, in the format of OpenMetrics."""
         for at in range(self.since - self.since % interval + 7, self.until, interval):
             if not self.since <= at < self.until or self.away[0] <= at < self.away[1]:
                 continue
@@ -63,7 +65,7 @@ class Process:
 
 
 RESTART: Final = NOW - 42 * 60
-"""The end of a step of 60 s, and the middle of one of 300 s."""
+"""The end of a step of 60 s, and the middle of a step of 300 s."""
 AFTER_RESTART: Final = (RESTART + 1,) * 5
 DAY: Final = NOW - 26 * 3600
 CASES: Final[dict[str, tuple[Process, ...]]] = {
@@ -77,13 +79,13 @@ CASES: Final[dict[str, tuple[Process, ...]]] = {
 
 
 def starts_of(project: str) -> tuple[int, ...]:
-    """When the project's jobs start: where an operator starts anew, some also before it is scraped again."""
+    """Return when the project's jobs start. In `restarted` five start between the restart and the next scrape."""
     return (*STARTS, *AFTER_RESTART) if project.startswith("restarted") else STARTS
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Prometheus that has the cases as if it had scraped them at each of the intervals."""
+    """Start a Prometheus with the samples of all cases at all scrape intervals. Yield its address."""
     directory: Path = tmp_path_factory.mktemp("prometheus")
     lines = [
         line
@@ -119,7 +121,7 @@ async def test_each_job_that_started_is_counted_once(history: PrometheusHistory,
     wait = SUMMARY_HEADER.index("WAIT MEAN")
     rows = {name: _summary_row(name, lines, span, "") for name, lines in record.projects.items()}
     beside = {name: int(row[started]) - len(starts_of(name)) for name, row in rows.items()}
-    # in the middle of a step an operator starts anew: that step is Prometheus' estimate
+    # An operator restarts in the middle of a step: the count of this step is Prometheus' estimate.
     extrapolated = {name for name in rows if name.startswith(("restarted", "handed-over")) and span.step > 60}
     assert {name: number for name, number in beside.items() if number and name not in extrapolated} == {}
     assert all(abs(beside[name]) <= 1 for name in extrapolated), beside

@@ -1,6 +1,6 @@
-"""`make mutants`: break the scheduler on purpose and show which scenario or test notices.
+"""`make mutants`: break the scheduler on purpose, and show which scenario or test notices each defect.
 
-Exit code 0 only if every defect makes its scenario FAIL at the step that the catalogue names, or its test fail.
+Exit code 0 only if every defect makes its scenario FAIL at the step that the catalogue names, or makes its test fail.
 """
 
 import argparse
@@ -18,15 +18,15 @@ from pathlib import Path
 from tests.mutants.catalogue import Mutant, mutants, write
 
 PATIENCE = "0.4"
-"""Deadlines of the scenarios are generous; a defect that waits for one should not wait so long."""
+"""Value of `--patience`: scenarios have generous deadlines, which a defect should not wait for in full."""
 
 TEST_SECONDS = 300
 SCENARIO_SECONDS = 900
-"""A test takes a second, a scenario a minute or less; with a defect that hangs they would never end."""
+"""Deadlines: a scenario takes at most a minute and a test a second, but a defect may let either hang."""
 
 
 class CannotRun(Exception):
-    """A scenario or a test came to no verdict; the text says why."""
+    """A scenario or test ended without a verdict. The message says why."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,9 @@ class Outcome:
 
 
 def validate(scenario: str, out: Path, orchestrator: Path | None) -> tuple[str, tuple[str, ...]]:
-    """Run the scenario (and what it continues); its verdict, and the ids of steps and invariants that failed."""
+    """Run the scenario and those that it continues. Return the verdict, and the ids of the steps and invariants that
+    failed.
+    """
     environment = dict(os.environ)
     if orchestrator is not None:
         environment["MUSTER_OPERATOR_PYTHONPATH"] = str(orchestrator)
@@ -65,8 +67,8 @@ def validate(scenario: str, out: Path, orchestrator: Path | None) -> tuple[str, 
 
 
 def check(test: str, directory: Path) -> tuple[str, tuple[str, ...]]:
-    """Run a test against the orchestrator in the directory; its verdict, and the tests that failed."""
-    # by this expression tests are chosen, too, that run only where one asks for their mark
+    """Run a test against the copy of the repository in `directory`. Return the verdict, and the tests that failed."""
+    # This expression also selects tests that run only if their mark is asked for.
     chosen = ["-m", "installer or not installer"]
     command = [
         sys.executable,
@@ -83,7 +85,7 @@ def check(test: str, directory: Path) -> tuple[str, tuple[str, ...]]:
     try:
         done = subprocess.run(
             command, cwd=directory, capture_output=True, text=True, check=False, timeout=TEST_SECONDS,
-            env=os.environ | {"PYTHONPATH": str(directory)},  # for the command lines that the test starts
+            env=os.environ | {"PYTHONPATH": str(directory)},  # for commands that the test starts
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise CannotRun(f"the test did not end within {TEST_SECONDS} s") from error
@@ -98,7 +100,7 @@ def check(test: str, directory: Path) -> tuple[str, tuple[str, ...]]:
 
 
 def kill(mutant: Mutant) -> Outcome:
-    """Run one defect's scenario or test with the defect in the operator."""
+    """Run the scenario or test of one defect against a copy of the repository that has the defect."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="muster-mutant-") as name:
         directory = Path(name)
@@ -108,7 +110,7 @@ def kill(mutant: Mutant) -> Outcome:
                 verdict, failed = validate(mutant.scenario, directory / "report", directory / "mutant")
             else:
                 verdict, failed = check(mutant.killed_by, directory / "mutant")
-        except CannotRun as error:  # the other defects are tried nevertheless
+        except CannotRun as error:  # the other defects are still tried
             verdict, failed = "ERROR", (str(error),)
     killed = verdict == "FAIL" and any(each.startswith(mutant.killed_by) for each in failed)
     where = mutant.scenario or "a test"

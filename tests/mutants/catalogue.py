@@ -1,4 +1,4 @@
-"""Reads the catalogue of defects and puts one of them into a copy of the orchestrator."""
+"""Reads the catalogue of defects, and writes a copy of the repository that has one of them."""
 
 import functools
 import shutil
@@ -22,10 +22,10 @@ class Edit:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A defect, and what must fail with it.
+    """A defect, and the scenario or test that must fail with it.
 
-    With a `scenario`, `killed_by` is the step of it (or a prefix of one) that must be the one to fail. Without, it is a
-    test of this repository, `FILE::NAME`, that needs no control plane.
+    If `scenario` is set, `killed_by` is the step of the scenario that must fail, or the beginning of the step's id.
+    Otherwise `killed_by` is a test of this repository, `FILE::NAME`, that needs no control plane.
     """
 
     name: str
@@ -51,7 +51,7 @@ def mutants() -> list[Mutant]:
 
 
 def copied_folders(mutant: Mutant) -> list[str]:
-    """Return the folders of the repository that are copied to try the defect."""
+    """Return the folders of the repository that are copied to run the defect's scenario or test."""
     folders = (
         ["orchestrator"]
         if mutant.scenario
@@ -65,9 +65,9 @@ def copied_folders(mutant: Mutant) -> list[str]:
 
 
 def edited_files(mutant: Mutant) -> dict[str, str]:
-    """Return what the files that the defect changes then contain, by their paths in the repository.
+    """Return the changed text of each file that the defect edits, by its path in the repository.
 
-    Raises ValueError when an edit does not apply, or changes what is not copied.
+    Raises ValueError when an edit does not apply, or is in a folder that is not copied.
     """
     texts: dict[str, str] = {}
     for edit in mutant.edits:
@@ -82,7 +82,7 @@ def edited_files(mutant: Mutant) -> dict[str, str]:
 
 
 def write(mutant: Mutant, directory: Path) -> None:
-    """Copy the orchestrator, and what a test needs, into `directory` and edit it.
+    """Copy the folders that the scenario or test needs into `directory`, and make the defect's edits there.
 
     Raises ValueError when an edit does not apply.
     """

@@ -1,4 +1,4 @@
-"""The catalogue of defects follows the code: every edit applies, and what it makes is still Python, or YAML."""
+"""The catalogue of defects fits the code: every edit applies, and the edited file is still valid Python or YAML."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Assumptions of an executor, set and taken back as a whole."""
+"""Sets all assumptions of an executor in the pod cache at once."""
 
 from collections.abc import Collection, Mapping
 
@@ -13,7 +13,7 @@ def assume(
     evictions: Collection[str] = (),
     nominations: Mapping[str, Placement | None] | None = None,
 ) -> None:
-    """Have the cache assume exactly this, by pod uid."""
+    """Let the cache assume exactly these bindings, evictions and nominations, by pod uid, and forget all others."""
     for uid in set(cache.bindings) - set(bindings or {}):
         cache.forget_binding(uid)
     for uid in set(cache.evictions) - set(evictions):

@@ -1,6 +1,6 @@
-"""Objects of other projects, as small as they can be, with the names that those projects give their fields.
+"""Minimal objects of other projects' controllers, with the names that those projects give their fields.
 
-Where each name comes from stands in `orchestrator.cluster.controller_objects` and `orchestrator.observe.controllers`.
+`orchestrator.cluster.controller_objects` and `orchestrator.observe.controllers` say where each name comes from.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ GROUPS = {
 
 
 def reference(kind: str, name: str, group: str | None = None) -> JSON:
-    """What an object says of the controller that it belongs to; the uid of a controller is KIND/NAME here."""
+    """Return the owner reference that names a controller. The uid of a controller is KIND/NAME here."""
     group = GROUPS[kind] if group is None else group
     version = f"{group}/{VERSIONS.get(group, 'v1')}" if group else "v1"
     return {"apiVersion": version, "kind": kind, "name": name, "uid": f"{kind}/{name}", "controller": True}
@@ -42,7 +42,7 @@ def reference(kind: str, name: str, group: str | None = None) -> JSON:
 def body(
     kind: str, name: str, spec: JSON | None = None, *, owner: JSON | None = None, **metadata: Any
 ) -> JSON:
-    """An object as the API server has it."""
+    """Return an object as the API server sends it."""
     return {
         "apiVersion": reference(kind, name, None if kind in GROUPS else "example.org")["apiVersion"],
         "kind": kind,
@@ -60,7 +60,7 @@ def body(
 
 
 def metadata_of(kind: str, name: str, *, owner: JSON | None = None, **metadata: Any) -> Object:
-    """An object of which nothing but metadata is read."""
+    """Return an object of which only the metadata is read."""
     raw = msgspec.json.encode(body(kind, name, owner=owner, **metadata))
     return msgspec.json.decode(raw, type=Object)
 
@@ -68,13 +68,13 @@ def metadata_of(kind: str, name: str, *, owner: JSON | None = None, **metadata: 
 def controller(
     kind: str, name: str, spec: JSON | None = None, *, owner: JSON | None = None, **more: Any
 ) -> Controller:
-    """An object of a kind of the table, as the operator reads it."""
+    """Return an object of a kind in `CONTROLLERS`, as the operator reads it."""
     raw = msgspec.json.encode(body(kind, name, spec, owner=owner, **more))
     return decode(raw, CONTROLLERS[GROUPS[kind], kind])
 
 
 def replicated_job(name: str, replicas: int | None = 1, parallelism: int | None = None, **more: Any) -> JSON:
-    """An entry of a JobSet's `replicatedJobs`."""
+    """Return an entry of a JobSet's `replicatedJobs`."""
     annotations = more.pop("annotations", {})
     completions = more.pop("completions", None)
     counts = {"parallelism": parallelism, "completions": completions}
@@ -92,5 +92,5 @@ def replicated_job(name: str, replicas: int | None = 1, parallelism: int | None 
 
 
 def owner_of(value: JSON) -> OwnerReference:
-    """A reference as it is read."""
+    """Return an owner reference as the operator reads it."""
     return msgspec.convert(value, OwnerReference)

@@ -1,4 +1,4 @@
-"""Kubernetes objects as the API server sends them, decoded as the boundary decodes them."""
+"""Kubernetes objects as the API server sends them, decoded as the operator decodes them."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -38,7 +38,7 @@ def pod(
     started: str = "",
     **metadata: Any,
 ) -> Pod:
-    """`is_admitted`: if it has a node, it was muster that bound it."""
+    """Return a pod. If it has a node, `is_admitted` says whether muster bound it."""
     limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
     uid = str(metadata.get("uid", f"uid-{name}"))
     scheduler = (spec or {}).get("schedulerName", "muster")
@@ -81,7 +81,7 @@ def node(
 
 
 def namespace(name: str, project: str | None = None) -> Namespace:
-    """A namespace, of the `project` of that name."""
+    """Return a namespace, which belongs to the `project` of that name if one is given."""
     if project is None:
         return decoded(Namespace, metadata={"name": name, "uid": f"uid-{name}"})
     owner = {
@@ -131,7 +131,7 @@ def claim(
 
 
 def volume(name: str, *terms: Mapping[str, tuple[str, ...]]) -> PersistentVolume:
-    """A volume that is reached from nodes whose labels have, for one of the terms, one of the values for each key."""
+    """Return a volume with node affinity: for one of the terms, a node must have one of the values of each label."""
     selector = [
         {
             "matchExpressions": [
@@ -163,5 +163,5 @@ def storage_class(
 
 
 def mounting(*claims: str) -> dict[str, Any]:
-    """The part of a pod's specification that mounts these claims."""
+    """Return the part of a pod's specification that mounts these claims."""
     return {"volumes": [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims]}

@@ -1,4 +1,6 @@
-"""Whatever the API server accepts, reader and planner go on: a healthy pod is bound, and who waits knows why."""
+"""Reader and planner handle any object that the API server accepts: a healthy pod is bound, and each pending pod has a
+reason.
+"""
 
 from typing import Any
 
@@ -273,7 +275,7 @@ def test_beside_any_objects_a_healthy_pod_is_bound_and_pending_pods_know_why(
     reader = Reader(PlannerSettings(topology_levels=levels))
     healthy = pod("healthy", namespace="muster-well", gpus=1)
     beside = [namespace("muster-team-a", "a"), namespace("muster-well", "well"), project("well", quota=8)]
-    # all of the others may be in the way, so the healthy pod has a node that takes no others
+    # The other pods may fill their nodes, so the healthy pod has a node that takes no other pod.
     taint = {"key": "well", "effect": "NoSchedule"}
     tolerant = decoded(
         Pod,

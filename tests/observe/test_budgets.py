@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets in the planner's terms, as a table."""
+"""Table of PodDisruptionBudgets and the budgets that the planner reads from them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What each kind of controller implies about the size of a gang."""
+"""Table of controllers of each kind and the gang that the operator reads from them."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def jobs(*parts: Part) -> Gang:
             jobs(Part("a", 1, "a"), Part("b", 1, "b", later=True)),
         ),
         (
-            # until the first pod of each Job has a node, its others are refused
+            # Until the first pod of each Job has a node, JobSet's webhook refuses the Job's other pods.
             {"replicatedJobs": [replicated_job("w", 3, 8, annotations=EXCLUSIVE)]},
             jobs(Part("w", 3, "w")),
         ),

@@ -1,4 +1,4 @@
-"""The effective request of a pod is what Kubernetes' own code says: as recorded, and asked anew where Go is there."""
+"""The effective request of a pod is that of Kubernetes' own code: as recorded, and computed anew if Go is installed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES: Final = [*cases.NAMED, *(f"drawn {number}" for number in range(cases.RECO
 
 
 def ours(plain: dict[str, Any]) -> dict[str, int]:
-    """What muster counts, in thousandths, without what is 0."""
+    """Return the effective request that muster counts, in thousandths, without resources of amount 0."""
     pod = msgspec.convert({"metadata": {"name": "p"}, **plain}, Pod)
     counted = {name: effective_request(pod, name) for name in requested_names(pod)}
     return {name: amount for name, amount in counted.items() if amount}
@@ -42,7 +42,7 @@ def test_the_record_is_of_the_pods_that_the_cases_name() -> None:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Go program that asks Kubernetes' code."""
+    """Build the Go program that calls Kubernetes' code, and return its path."""
     if shutil.which("go") is None:
         pytest.skip("there is no 'go' on PATH")
     loaded = subprocess.run(

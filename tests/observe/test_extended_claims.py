@@ -1,4 +1,6 @@
-"""`orchestrator.observe.extended_claims`: what is claimed for a pod's GPUs, and what its kubelet is told."""
+"""Covers `orchestrator.observe.extended_claims`: the claim that a pod's GPUs need, and what
+the kubelet is told of it.
+"""
 
 from typing import Any
 
@@ -29,7 +31,7 @@ def pod(*resources: dict[str, Any], annotations: dict[str, str], node: str = "",
 
 
 def reader() -> ClaimReader:
-    """Eight shared GPUs, and a class for them."""
+    """Return a reader that knows eight shared GPUs and their device class."""
     known = ClaimReader(Boundary())
     known.note(msgspec.convert(published(), wire.ResourceSlice), is_there=True)
     gpu_class = {
@@ -76,7 +78,7 @@ def test_no_part_is_claimed(resources: dict[str, Any], annotations: dict[str, st
 
 
 def part_of_gpu_3(name: str, gib: int, **metadata: Any) -> wire.ResourceClaim:
-    """A claim that holds so much of a GPU."""
+    """Return a claim that holds `gib` GiB of GPU 3."""
     result = DeviceResult(
         "gpu-part",
         ("gpu.nvidia.com", "dgx1", "gpu-3"),
@@ -147,7 +149,7 @@ def whole_gpu_3() -> wire.ResourceClaim:
 
 
 def read_users(*users: Pod) -> list[PodClaims]:
-    """What the claim of GPU 3 is to each of its users."""
+    """Return the claims of each user of the claim for GPU 3, as they are read."""
     known = reader()
     known.note(whole_gpu_3(), is_there=True)
     for user in users:
@@ -162,7 +164,7 @@ def test_a_claim_does_not_count_with_its_pending_pod_while_its_user_runs() -> No
 
 
 def test_a_claim_counts_with_its_pending_pod_as_well_when_its_user_terminates() -> None:
-    """The one holds it until it is gone; the other will need as much, on whichever node."""
+    """The terminating pod holds its GPU until it is gone, and the pending pod needs another GPU, on any node."""
     leaving, follower = user_of_gpu("first", runs=True, leaves=True), user_of_gpu("second", runs=False)
     holds, waits = read_users(leaving, follower)
     assert (holds.request.gpu_count, waits.request.gpu_count) == (1, 1)
@@ -183,7 +185,9 @@ def test_a_claim_that_others_keep_using_does_not_count_with_a_terminating_pod() 
 def test_a_claim_without_a_running_user_counts_once_for_each_workload(
     workloads: list[set[str]], counts: list[int]
 ) -> None:
-    """Whichever of them starts first has to have its GPU, and would else be beyond its quota as soon as it runs."""
+    """The first workload to start needs a GPU, and exceeds its quota at once if the claim counts for another workload
+    alone.
+    """
     known = reader()
     known.note(msgspec.structs.replace(whole_gpu_3(), status=wire.ResourceClaimStatus()), is_there=True)
     users = [user_of_gpu("first", runs=False), user_of_gpu("second", runs=False)]

@@ -1,4 +1,4 @@
-"""What a node's object says about its health, as a table."""
+"""Table of nodes and the health that the operator reads from them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which namespace belongs to which project, whatever labels others set."""
+"""A namespace belongs to its project, whatever labels users set on it."""
 
 import pytest
 
@@ -16,12 +16,12 @@ from tests.observe.objects import decoded, namespace, node, pod, project
 
 
 def claiming(name: str, wanted: str) -> Project:
-    """A project whose administrator gave it a namespace."""
+    """Return a project whose administrator named a namespace in its specification."""
     return decoded(Project, metadata={"name": name, "uid": f"uid-{name}"}, spec={"namespace": wanted})
 
 
 def labelled(name: str, owner: str) -> Namespace:
-    """A namespace with nothing but the label."""
+    """Return a namespace that has the project's label but no owner reference."""
     return decoded(
         Namespace, metadata={"name": name, "uid": f"uid-{name}", "labels": {"muster.dev/project": owner}}
     )

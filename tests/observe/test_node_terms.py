@@ -1,4 +1,4 @@
-"""Terms on nodes: what two selectors ask together, without products where values of one label can be intersected."""
+"""The terms of two node selectors together, without a product of terms where values of one label can be intersected."""
 
 from itertools import product
 

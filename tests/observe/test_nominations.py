@@ -1,4 +1,4 @@
-"""What pods say about the places that are kept for them, and what the planner reads of it."""
+"""Nominations of pods: how they are written on pods, and what the planner reads from them."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def leaving(
     deleted: bool = True,
     phase: str = "Running",
 ) -> Pod:
-    """A pod on its way out that says so much about its successor."""
+    """Return a terminating pod with this text as the nomination of its successor."""
     annotations = {} if text is None else {SUCCESSOR_NOMINATION_ANNOTATION: text}
     going = DELETED if deleted else None
     each = pod(name, gpus=2, node="n1", phase=phase, annotations=annotations, deletionTimestamp=going)
@@ -51,7 +51,7 @@ def leaving(
 
 
 def snapshot_pod(each: Pod, **assumed: Any) -> model.Pod:
-    """What the planner reads of the pod."""
+    """Return the pod as the planner reads it."""
     reader = Reader()
     for seen in (namespace("muster-team-a", "team-a"), project("team-a", quota=4), each):
         reader.note(Change("added", seen))

@@ -1,4 +1,4 @@
-"""Pods that muster did not bind: what they hold counts, no more than there is, and can be taken back."""
+"""Pods that muster did not bind: their GPUs count, never more than the node has, and can be reclaimed."""
 
 from collections import Counter
 from typing import Any
@@ -22,13 +22,13 @@ ELSEWHERE = {"schedulerName": "default-scheduler"}
 
 
 def bound(name: str, gpus: int = 0, team: str = "a", **more: Any) -> Pod:
-    """A pod that a member of the team bound by its nodeName."""
+    """Return a running pod that a member of the team bound by its nodeName."""
     fields = {"node": "n-1", "is_admitted": False, "started": STARTED, "phase": "Running", **more}
     return pod(name, namespace=f"muster-team-{team}", gpus=gpus, **fields)
 
 
 def admitted(name: str, devices: str, team: str = "b", **more: Any) -> Pod:
-    """A pod that muster bound, with these devices."""
+    """Return a running pod that muster bound to these devices."""
     gpus = len(devices.split(","))
     return bound(name, gpus, team, is_admitted=True, annotations={DEVICES: devices}, **more)
 
@@ -52,14 +52,14 @@ def reader_of(*pods: Pod, quotas: tuple[int, int] = (4, 4)) -> Reader:
 
 
 def held(snapshot: Snapshot) -> dict[str, tuple[int, ...]]:
-    """The devices of the pods that are there, by name."""
+    """Return the devices of each pod that has a node, by the pod's name."""
     return {
         each.name: each.devices for one in snapshot.workloads for each in one.pods if each.node is not None
     }
 
 
 def decided(reading: Reading) -> Plan:
-    """The plan; nobody's devices are given away, and no more is allocated than there is."""
+    """Return the plan. Check that no device is given to two pods, and that no more is allocated than exists."""
     decision = plan(reading.snapshot)
     whole = Counter(
         device
@@ -139,7 +139,9 @@ def test_gpus_given_by_muster_are_never_taken_by_an_annotation() -> None:
 
 
 def test_no_more_is_held_than_the_node_has() -> None:
-    """(e): 5 GPUs by muster and 8 by hand were 13 on a node of 8."""
+    """Attempt (e): with 5 GPUs held by muster's pod and 8 by the other, 13 GPUs of a node with
+    8 would count as held.
+    """
     mine, taken = admitted("mine", "0,1,2,3,4"), bound("x", 8, annotations={DEVICES: ""})
     reader = reader_of(mine, taken)
     reading = reader.read()
@@ -232,7 +234,7 @@ def test_a_pod_deleted_with_a_year_of_grace_counts_until_it_is_evicted(
 
 
 def test_no_pod_escapes_the_quota_by_an_annotation_after_it_borrowed() -> None:
-    """Pods of one workload are replaced one by one by others that are not preemptible: these wait."""
+    """While a pod of the workload borrows, its successor that is not preemptible waits."""
     fixed = {"muster.dev/preemptible": "false"}
     lent = [admitted(f"old-{number}", str(number), "a", owner="set") for number in range(3)]
     fresh = waiting("new", 1, "a", owner="set", annotations=fixed)

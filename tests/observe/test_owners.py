@@ -1,4 +1,4 @@
-"""Which pods are one workload, what it is called, and how many of them must run."""
+"""The workload of each pod, its name, and how many of its pods must run together."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -311,7 +311,7 @@ def test_owners_that_own_each_other_are_followed_once() -> None:
 
 
 class Feed:
-    """A reader that is told of one change after the other."""
+    """A reader with a namespace, a project and a node, which is told of objects one after the other."""
 
     def __init__(self) -> None:
         self.reader = Reader()

@@ -1,4 +1,4 @@
-"""Workloads of several Jobs keep what holds for those of one: who cannot be read, and places that are kept."""
+"""A workload of several Jobs is read as one of a single Job: with unreadable pods, owners, and nominated successors."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,13 +23,13 @@ NOTHING = Plan(bindings=(), evictions=(), shares_gpu_milli={}, allocated_gpu_mil
 
 
 def member(name: str, replicated: str, **fields: Any) -> Pod:
-    """A pod of the Job that the JobSet makes of this entry."""
+    """Return a pod of the Job that the JobSet makes for this entry of `replicatedJobs`."""
     labels = {"jobset.sigs.k8s.io/replicatedjob-name": replicated}
     return pod(name, gpus=1, labels=labels, ownerReferences=[reference("Job", f"js-{replicated}")], **fields)
 
 
 def reader_of(*objects: Any) -> Reader:
-    """A node with eight GPUs, a pod that fits on it, and the objects."""
+    """Return a reader that knows a node with eight GPUs, a healthy pod that fits on it, and these objects."""
     reader = Reader()
     things = (
         node("n-1"),
@@ -83,7 +83,7 @@ def test_an_owner_that_does_not_come_is_named_and_delays_no_other() -> None:
 
 
 def test_a_stand_in_is_in_the_workload_of_its_jobset_with_the_place_that_is_kept() -> None:
-    # only the Job that made the pod tells whether it makes another
+    # only the Job that made the pod says whether it makes a successor
     annotations = {GPU_DEVICES: "0", "muster.dev/eviction-reason": "reclaim: team-b is within its quota"}
     leaving = member(
         "w-0", "workers", node="n-1", annotations=annotations, deletionTimestamp="2026-11-21T10:00:00Z"

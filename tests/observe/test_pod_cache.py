@@ -1,4 +1,4 @@
-"""Pods as they will be: what an executor has begun counts as what the watch shows of it later."""
+"""The pod cache shows pods as they will be: what an executor has begun counts as it does once the watch shows it."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEv
 
 
 def written(shown: Pod, *, annotations: dict[str, str], **metadata: Any) -> Pod:
-    """The pod with more in its metadata, as the API server writes it."""
+    """Return the pod with these additions to its metadata, as the API server would send it."""
     merged = {**shown.metadata.annotations, **annotations}
     return msgspec.structs.replace(
         shown, metadata=msgspec.structs.replace(shown.metadata, annotations=merged, **metadata)
@@ -39,7 +39,7 @@ def written(shown: Pod, *, annotations: dict[str, str], **metadata: Any) -> Pod:
 def shown_as(
     shown: Pod, node_name: str = "", nominated: str = "", *, conditions: tuple[Any, ...] = ()
 ) -> Pod:
-    """The pod with this node, nominated node and conditions."""
+    """Return the pod with this node, nominated node and conditions."""
     status = {"phase": "Pending", "nominatedNodeName": nominated, "conditions": list(conditions)}
     return msgspec.structs.replace(
         shown,

@@ -1,4 +1,6 @@
-"""Each field of PodSpec is implemented, irrelevant with a reason, or refused. A new field of Kubernetes fails here."""
+"""Each field of PodSpec is implemented, irrelevant for a given reason, or refused. A new field of Kubernetes fails
+here.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,14 @@ TYPES: Final[dict[str, dict[str, str]]] = yaml.safe_load(
 
 
 def inner(rule: Rule) -> Rule:
-    """The rule for one entry of a list, or for the fields of a complete object."""
+    """Return the rule for an entry of a list, or for the fields of a complete object."""
     while isinstance(rule, Each | Complete):
         rule = rule.entry if isinstance(rule, Each) else rule.fields
     return rule
 
 
 def fields(rule: Rule, kind: str) -> Iterator[tuple[str, str, Rule | None]]:
-    """Yield each field of the type and of the types below that have rules by field: its path, and its rule or None."""
+    """Yield each field of the type, and of the types below it that have rules: path, type, and rule or None."""
     rules = inner(rule)
     if not isinstance(rules, Mapping):
         return

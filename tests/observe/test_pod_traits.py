@@ -1,4 +1,4 @@
-"""Affinity between pods, topology spread and host ports, from the objects of a cluster to a decision."""
+"""Affinity between pods, topology spread and host ports, from objects of the cluster to the planner's decision."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_constraint_that_is_not_implemented_is_refused_and_widens_for_a_pod_th
 
 
 def test_no_anti_affinity_of_a_running_pod_is_dropped() -> None:
-    """Terms beyond the limit keep every pod out of their domains."""
+    """Beyond the limit, a term counts as one that keeps every pod out of its domains."""
 
     def term(number: int) -> dict[str, Any]:
         return {"topologyKey": f"zone-{number % 40}", "labelSelector": {"matchLabels": {"n": str(number)}}}
@@ -138,7 +138,7 @@ def test_no_anti_affinity_of_a_running_pod_is_dropped() -> None:
 
 
 def decide(*pods: Pod) -> dict[str, str]:
-    """The nodes that pending pods get, by name, in a cluster of two nodes."""
+    """Return the node of each pending pod that is bound, by the pod's name, in a cluster of two nodes."""
     snapshot = read(
         Observed(
             nodes=by_uid(node("n1"), node("n2")),

@@ -1,4 +1,4 @@
-"""`orchestrator.observe.published_gpus`: what NVIDIA's driver published, as it was recorded."""
+"""Covers `orchestrator.observe.published_gpus` with recorded ResourceSlices of NVIDIA's driver."""
 
 import copy
 from pathlib import Path

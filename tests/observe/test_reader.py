@@ -1,4 +1,4 @@
-"""Snapshots from changes: the same as from everything at once, and the same objects where nothing changed."""
+"""Snapshots from changes equal snapshots read from scratch, and objects that did not change are kept."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -26,7 +26,7 @@ NODES = st.sampled_from(["", "n-0", "n-1"])
 
 
 class Cluster:
-    """Caches that change, a reader that is told so, and since when each gang has been seen to be stale."""
+    """Objects that change, a reader that is told of each change, and the time since which each gang is stale."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
@@ -59,7 +59,7 @@ class Cluster:
         reader.pods.expect(self.placeholders, {})
 
     def read_from_scratch(self) -> Reading:
-        """As if seen for the first time, but for the age of what was seen to be stale."""
+        """Return the reading of a new reader, in which each stale gang has kept its age."""
         objects = self.objects
         reader = Reader()
         self._assume(reader)
@@ -125,7 +125,7 @@ def jobs() -> st.SearchStrategy[Any]:
 
 
 def device_class(name: str, resource: str | None) -> DeviceClass:
-    """A class that serves pods which ask for the resource without a claim."""
+    """Return a device class for pods that ask for the resource without a claim."""
     body = {"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": {"extendedResourceName": resource}}
     return msgspec.convert(body, DeviceClass)
 
@@ -188,7 +188,7 @@ def feed(reader: Reader, *objects: Any) -> None:
 
 
 def gang(*states: str) -> Iterable[Any]:
-    """The pods of a gang of three: `runs`, `waits`, or a phase in which a pod has ended."""
+    """Yield the pods of a gang of three by their states: `runs`, `waits`, or a phase of an ended pod."""
     for index, state in enumerate(states):
         yield pod(
             f"g-{index}",
@@ -216,14 +216,14 @@ def test_reading_ahead_of_a_decision_does_not_end_that_a_gang_is_stale() -> None
     feed(reader, *gang("runs", "runs", "waits"))
     assert reader.read(now_us=1).snapshot.workloads[0].stale_since_us == 1
     feed(reader, *gang("runs", "runs", "runs"))
-    reader.read_ahead(10, now_us=2)  # it does not know yet that a member is being evicted
+    reader.read_ahead(10, now_us=2)  # reading ahead does not know yet that a pod of the gang is being evicted
     reader.pods.evict("uid-g-2")
     found = reader.read(now_us=2)
     assert found.snapshot.workloads[0].stale_since_us == 1
 
 
 def around(reader: Reader) -> Snapshot:
-    """A first snapshot, of a small cluster."""
+    """Feed a small cluster to the reader, and return the first snapshot."""
     feed(reader, node("dgx1-1"), namespace("muster-team-a", "team-a"), project("team-a", quota=4))
     feed(reader, job("g", "2026-11-21T10:00:00Z"), pod("other", owner="o"), *gang("runs", "runs", "waits"))
     return reader.read(now_us=1).snapshot
@@ -232,9 +232,10 @@ def around(reader: Reader) -> Snapshot:
 def test_changes_without_an_effect_on_a_decision_open_no_new_books() -> None:
     reader = Reader()
     state = ClusterState(around(reader))
-    feed(reader, project("team-a", quota=4))  # a new object each: the operator wrote its status
+    # new objects with the same effect: the operator wrote the project's status
+    feed(reader, project("team-a", quota=4))
     feed(reader, node("dgx1-1"))  # a heartbeat
-    feed(reader, job("g", "2026-11-21T10:00:00Z"))  # a pod of it became ready
+    feed(reader, job("g", "2026-11-21T10:00:00Z"))  # a pod of the Job became ready
     feed(reader, *gang("runs", "runs", "waits"))
     before, after = state.snapshot, reader.read(now_us=2).snapshot
     assert state.follows(after)
@@ -270,7 +271,7 @@ def test_a_class_for_gpus_that_changes_late_counts_for_pending_pods() -> None:
 
 
 def published_gpus(*devices: str) -> ResourceSlice:
-    """The GPUs of n-0, with as much of what NVIDIA's driver publishes of them as is counted."""
+    """Return the slice of n-0 with these GPUs, with the fields of NVIDIA's driver that muster reads."""
     listed = [{"name": name, "attributes": {"type": {"string": "gpu"}}} for name in devices]
     spec = {"driver": "gpu.nvidia.com", "nodeName": "n-0", "pool": {"name": "n-0", "generation": 1}}
     return decoded(
@@ -279,7 +280,9 @@ def published_gpus(*devices: str) -> ResourceSlice:
 
 
 def claim_of(name: str, owner: str | None, *devices: str) -> ResourceClaim:
-    """A claim that holds GPUs of n-0 for the pod p, made for it if it is the owner."""
+    """Return a claim that holds these GPUs of n-0 for the pod p. If `owner` is set, it is the uid of the pod that owns
+    it.
+    """
     metadata: dict[str, Any] = {"name": name, "namespace": "ns-0", "uid": f"uid-{name}"}
     if owner is not None:
         reference = {
@@ -324,7 +327,7 @@ WITH_CLAIMS = [
 
 
 def held(reader: Reader) -> tuple[object, object]:
-    """What is read of nodes and workloads; the objects of devices are compared by identity."""
+    """Return the nodes and workloads of the snapshot. Their devices are compared by identity."""
     snapshot = reader.read().snapshot
     return snapshot.nodes, snapshot.workloads
 
@@ -346,7 +349,7 @@ def test_the_devices_of_a_claim_are_the_same_in_any_order_of_events(user: Any, c
 
 
 def test_gpus_of_a_device_plugin_are_held_beside_a_claim_for_another_device() -> None:
-    """Counted as claimed, they would be free as soon as the pod is bound, and given to the next one as well."""
+    """A GPU that counted as claimed would be free as soon as its pod is bound, and would be given to a second pod."""
     user = pod(
         "p",
         namespace="ns-0",

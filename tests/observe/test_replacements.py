@@ -1,4 +1,4 @@
-"""Which pods that leave have their successors already, read from the times of the API server."""
+"""Which terminating pods already have their successors, by the times that the API server wrote."""
 
 import pytest
 
@@ -11,9 +11,9 @@ OLD, NOON, LATER = "2026-11-21T10:00:05Z", "2026-11-21T12:00:00Z", "2026-11-21T1
 
 
 def replaced(*pods: tuple[str, str, str | None, int], controller: str = "Job") -> dict[str, bool]:
-    """Of the pods that leave, whether their successors are there.
+    """Return for each terminating pod whether it counts as replaced.
 
-    Each pod is its name, when it was created, its deletion timestamp, and its grace period in seconds.
+    A pod is given as its name, creation time, deletion time, and grace period in seconds.
     """
     owner = {"apiVersion": "v1", "kind": controller, "name": "job", "uid": "job", "controller": True}
     observed = Observed(
@@ -46,7 +46,7 @@ def replaced(*pods: tuple[str, str, str | None, int], controller: str = "Job") -
 def test_a_pod_that_came_when_another_was_deleted_is_its_successor(
     successor_created: str, is_replaced: bool
 ) -> None:
-    # deleted at noon with a grace period of thirty seconds
+    # deleted at noon with a grace period of 30 s
     pods = (("old", OLD, LATER, 30), ("new", successor_created, None, 0))
 
     assert replaced(*pods) == {"old": is_replaced}

@@ -1,4 +1,4 @@
-"""What a pod asks for, from its specification."""
+"""The request of a pod, as it is read from its specification and annotations."""
 
 from typing import Any
 

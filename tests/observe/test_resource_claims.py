@@ -1,4 +1,6 @@
-"""`orchestrator.observe.resource_claims`: the API's objects of every version, and what is not one."""
+"""Covers `orchestrator.observe.resource_claims`: objects of every API version are read, and invalid objects are
+refused.
+"""
 
 import json
 from contextlib import suppress

@@ -25,7 +25,7 @@ LONG = f"{'a' * 253}/{'b' * 63}"
 
 
 def has(**allocatable: Any) -> Node:
-    """A node n1 with 8 GPUs and these resources; `_` stands for `/` in a name."""
+    """Return a node n1 with 8 GPUs and these resources; `_` stands for `/` in a name."""
     resources = {"cpu": "80", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"}
     others = {key.replace("_", "/"): value for key, value in allocatable.items()}
     return decoded(

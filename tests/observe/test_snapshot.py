@@ -1,4 +1,4 @@
-"""From the objects in the cluster to the planner's snapshot."""
+"""The planner's snapshot, as it is read from objects of the cluster."""
 
 from typing import Any
 
@@ -151,7 +151,7 @@ def test_the_size_of_a_gang_is_read_off_its_pods(text: str, members: int) -> Non
 
 
 def gang(*states: str) -> list[Any]:
-    """The pods of a gang of three: `runs`, `waits`, or a phase in which a pod has ended."""
+    """Return the pods of a gang of three by their states: `runs`, `waits`, or a phase of an ended pod."""
     return [
         pod(
             f"g-{index}",

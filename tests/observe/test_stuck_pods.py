@@ -1,4 +1,4 @@
-"""Which pods are stuck: those past their grace period, and those that terminate on a node that is not ready."""
+"""A pod is stuck if it is past its grace period, or terminates on a node that is not ready."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def dead(name: str) -> Node:
 
 
 class Cluster:
-    """A reader of one project with one node."""
+    """A reader that knows one project, one node and these pods."""
 
     def __init__(self, *pods: Pod, host: Node | None = None) -> None:
         self.reader = Reader()

@@ -1,4 +1,4 @@
-"""What annotations say about pods that belong together, as a table; what cannot be meant is refused by name."""
+"""Table of annotations for sub-groups of a gang; an invalid value is refused with the name of its annotation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be read is skipped by name, holds what it holds, and stops nothing else."""
+"""An unreadable object is named and skipped, its GPUs stay held, and everything else goes on."""
 
 import logging
 from typing import Any, TypeVar
@@ -32,14 +32,14 @@ HARMLESS = {
 
 
 def stored(kind: type[T], body: dict[str, Any]) -> T:
-    """The object as the API server stores it: with a uid and a creation time."""
+    """Return the object as the API server stores it: with a uid and a creation time."""
     name = body["metadata"]["name"]
     extra = {"uid": f"uid-{name}", "creationTimestamp": "2026-11-21T09:00:00Z"}
     return msgspec.convert({**body, "metadata": {**body["metadata"], **extra}}, kind)
 
 
 def reader_of(*rows: Row) -> Reader:
-    """Two nodes, a healthy pod that fits on either, and what is in the rows."""
+    """Return a reader that knows two nodes, a healthy pod that fits on either, and the objects of the rows."""
     reader = Reader()
     things: list[Any] = [namespace("muster-team-a", "team-a"), project("team-a", quota=8), node("n-1")]
     allocatable = {"cpu": "80", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"}
@@ -232,7 +232,7 @@ def test_a_budget_that_cannot_be_read_lets_no_pod_of_its_namespace_be_evicted(
         spec={"selector": {"matchExpressions": expressions}},
         status={"disruptionsAllowed": 5},
     )
-    running = pod("p", node="n-1", phase="Running")  # no label of it matches
+    running = pod("p", node="n-1", phase="Running")  # no label of the pod matches the budget's selector
     budgets = Budgets()
     (found,) = budgets.read([budget], {"uid-p": running}, frozenset(), {})
     assert (found.allowed, found.pods) == (0, ("uid-p",))

@@ -1,4 +1,4 @@
-"""Where the volumes of a pod let it run."""
+"""On which nodes a pod can run because of its volumes."""
 
 import pytest
 
@@ -94,7 +94,7 @@ def test_all_claims_of_a_pod_have_to_be_reached() -> None:
 
 
 def affine(name: str) -> Pod:
-    """A pod that asks for one of two nodes itself, and mounts `data`."""
+    """Return a pod with node affinity to n-1 or n-2, which mounts the claim `data`."""
     term = {"matchExpressions": [{"key": "host", "operator": "In", "values": ["n-1", "n-2"]}]}
     affinity = {
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}

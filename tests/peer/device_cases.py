@@ -1,4 +1,4 @@
-"""One case of the corpus of Kubernetes' own allocator, put to ours."""
+"""Runs a case of the corpus of Kubernetes' own device allocator against muster's allocator."""
 
 import json
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ def features_of(case: Case) -> Features:
 
 
 def solve(case: Case) -> Mapping[str, Any]:
-    """The answer in the form of the corpus."""
+    """Return the answer of muster's allocator in the form of the corpus."""
     try:
         answer = answer_to(case)
     except UnreadableDevices as error:
@@ -78,7 +78,9 @@ def answer_to(case: Case) -> Answer:
 
 
 def _results(state: Case) -> list[DeviceResult]:
-    """What earlier claims hold; of shared devices the corpus has the sums, which are put to the first share."""
+    """Return the results of earlier claims. The corpus has only sums for shared devices: the first share gets the whole
+    sum.
+    """
     sums: dict[DeviceId, tuple[tuple[str, int], ...]] = {
         (listed["driver"], listed["pool"], listed["device"]): tuple(
             (name, parse_nano(text)) for name, text in listed["consumedCapacity"].items()

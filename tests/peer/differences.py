@@ -1,4 +1,4 @@
-"""Where muster decides otherwise on purpose: one line a rule, with its reason and the condition that it needs."""
+"""Rules by which muster deliberately decides otherwise than the peer, each with its reason and its condition."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ EVICTED = ("Releasing", "Pending", "Pipelined")
 
 @dataclass(frozen=True)
 class Difference:
-    """A rule of ours, why it is so, and whether a case is about it."""
+    """A rule of muster, its reason, and a function that says whether a case is about the rule."""
 
     rule: str
     reason: str
@@ -23,7 +23,7 @@ class Difference:
 
 
 def expected_to_go(case: Case) -> set[str]:
-    """Jobs that run at the start and are expected not to run afterwards."""
+    """Return the jobs that run at the start and are expected not to run at the end."""
     expected = case["expected"].get("jobs") or {}
     return {
         job["name"]
@@ -35,7 +35,7 @@ def expected_to_go(case: Case) -> set[str]:
 
 
 def takes_what_a_quota_covers(case: Case) -> bool:
-    """Whether the peer evicts, for another project, work that the victim's quota covers as a whole."""
+    """Return whether the peer reclaims a job that the quota of its own project covers as a whole."""
     if "reclaim" not in case["actions"]:
         return False
     snapshot = World(case).snapshot()
@@ -49,7 +49,7 @@ def takes_what_a_quota_covers(case: Case) -> bool:
 
 
 def priority_shields_who_is_over_its_share(case: Case) -> bool:
-    """Whether projects of different priorities lose, and one with a priority gives nothing though it borrows."""
+    """Return whether the case reclaims between projects of different priorities."""
     return "reclaim" in case["actions"] and len({queue["priority"] for queue in case["queues"]}) > 1
 
 

@@ -1,4 +1,4 @@
-"""The single-function cases of the peer, put to the functions and policies that the planner decides by."""
+"""The peer's cases for single functions, run against the functions and policies by which the planner decides."""
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -40,7 +40,7 @@ RESOURCES = ("gpu", "cpu_milli", "memory")
 
 
 def exact(amount: float, resource: str) -> int:
-    """In the planner's unit; memory and processors of these cases are whole already."""
+    """Return the amount in the planner's unit: thousandths of GPUs, and other resources as they are."""
     return round(Fraction(str(round(amount, 6))) * (1000 if resource.startswith("gpu") else 1))
 
 
@@ -71,7 +71,7 @@ def figures(queue: Case) -> Figures:
 
 
 def unlimited_when_unset(queue: Case) -> Figures:
-    """The reclaim tables leave limits at zero where they mean none."""
+    """Return the queue's figures without limits: the cases of reclaim write zero for no limit."""
     plain = figures(queue)
     return Figures(plain.quota, (UNLIMITED, UNLIMITED, UNLIMITED), plain.share, plain.held)
 
@@ -185,7 +185,7 @@ def pod(name: str, amounts: Amounts, node: str | None) -> Pod:
 
 
 def session_of(queues: Mapping[str, Figures], parents: Mapping[str, str | None], case: Case) -> Session:
-    """A decision in which the queues stand as the case says, with its reclaimer waiting, and its victims running."""
+    """Return a session in which the queues have the figures of the case, its reclaimer waits and its victims run."""
 
     def workload(name: str, project: str, *pods: Pod, preemptible: bool = True) -> Workload:
         return Workload(name, name, project, 0, preemptible, 1, pods)
@@ -217,7 +217,7 @@ def session_of(queues: Mapping[str, Figures], parents: Mapping[str, str | None],
 
 
 def can_reclaim(case: Case) -> bool:
-    """The tier of the claim, and the quota for what cannot be taken back, as `actions.reclaim` asks for them."""
+    """Check the claim's tier, and the quota for a claim that is not preemptible, as `actions.reclaim` does."""
     queues = {queue["id"]: figures(queue) for queue in case["queues"]}
     session = session_of(queues, {}, case)
     claim = session.workload(RECLAIMER)
@@ -228,7 +228,7 @@ def can_reclaim(case: Case) -> bool:
 
 
 def is_legal(case: Case) -> bool:
-    """Victim by victim a reason is asked for; in the end the policy accepts what is lost, or not."""
+    """Check that the policy has a reason for the eviction of each victim, and accepts the losses as a whole."""
     parents = {queue["id"]: queue.get("parent") for queue in case["queues"]}
     session = session_of(
         {queue["id"]: unlimited_when_unset(queue) for queue in case["queues"]}, parents, case
@@ -257,7 +257,7 @@ def move(ledger: Ledger, workload: Workload, pods: Sequence[Pod], sign: int) -> 
 
 
 def victim_filter(case: Case) -> bool:
-    """Whether the queue's work is a candidate at all; a candidate for consolidation is one that may be moved."""
+    """Check whether the queue's workloads may be reclaimed, or moved if the case is about consolidation."""
     queues = {queue["id"]: unlimited_when_unset(queue) for queue in case["queues"]}
     session = session_of(queues, {}, case)
     reclaim = ReclaimPolicy(session)
@@ -321,7 +321,7 @@ KINDS: Mapping[str, Callable[[Case], bool]] = {
 
 
 def run_unit_case(case: Case) -> str:
-    """`pass`, `fail`, or `unsupported` for a kind of function that the planner does not have."""
+    """Return `pass`, `fail`, or `unsupported` if the planner has no such function."""
     kind = KINDS.get(case["kind"])
     if kind is None or case.get("k"):
         return "unsupported"

@@ -1,7 +1,7 @@
-"""The peer's scheduling scenarios: their input as a snapshot, decisions carried out, the outcome compared.
+"""The peer's scheduling scenarios: each is read as a snapshot, decided on, carried out and compared.
 
-Statuses, quotas and the sets of evicted and started pods are compared strictly. A placement is right when some
-renaming of nodes that are equal at the start (same size, same tenants) makes it so.
+Statuses, quotas and the sets of evicted and started pods are compared strictly. A placement is right if it is the
+expected placement after a renaming of nodes that are equal at the start (same size, same tenants).
 """
 
 from collections import Counter
@@ -49,7 +49,7 @@ def gpu_milli(amount: float | None) -> int | None:
 
 @dataclass
 class Task:
-    """One pod of a case: where it stands between two decisions."""
+    """A pod of a case, with its state between two decisions."""
 
     name: str
     request: Request
@@ -64,7 +64,7 @@ class Task:
 
 @dataclass
 class World:
-    """The state of one case between decisions."""
+    """The state of a case between two decisions."""
 
     case: Case
     tasks: dict[str, Task] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class World:
         self._seat()
 
     def _seat(self) -> None:
-        """Choose devices for what runs at the start: the case names only who shares one."""
+        """Choose devices for pods that run at the start: a case names only the pods that share a device."""
         used: dict[str, set[int]] = {}
         shared: dict[tuple[str, str], int] = {}
         sizes = {node["name"]: node.get("gpus", 0) for node in self.case["nodes"]}
@@ -175,7 +175,7 @@ class World:
         )
 
     def decide(self) -> Plan:
-        """One decision with the actions of the case, and every task's status after it."""
+        """Decide with the actions of the case, set the new status of every task, and return the plan."""
         wanted = self.case.get("actions") or tuple(ACTIONS)
         decision = plan(self.snapshot(), [ACTIONS[each] for each in wanted])
         for eviction in decision.evictions:
@@ -189,7 +189,7 @@ class World:
         return decision
 
     def settle(self) -> None:
-        """Between two decisions: what was bound runs, what was promised or evicted waits again."""
+        """Move on to the next decision: bound pods run, nominated and evicted pods are pending again."""
         slow = {job["name"] for job in self.case["jobs"] if job.get("pods_terminate_slowly")}
         for task in self.tasks.values():
             if task.status == "Binding":
@@ -315,7 +315,7 @@ def without_succeeded(group: SubGroup, present: Counter[str], done: Counter[str]
 
 
 def differences(world: World, decision: Plan) -> list[str]:
-    """What is not as the case expects, one line each."""
+    """Return a line for each result that is not as the case expects."""
     expected = world.case["expected"]
     found: list[str] = []
     placements: list[tuple[str, str]] = []
@@ -364,7 +364,7 @@ def _idle(world: World, name: str) -> int:
 
 
 def _renamed(world: World, placements: Iterable[tuple[str, str]]) -> bool:
-    """Whether one renaming of alike nodes, that keeps topology domains together, explains all placements."""
+    """Return whether one renaming of equal nodes, which keeps topology domains together, explains all placements."""
     kinds = _kinds(world)
     domains = _domains(world)
     forth: dict[str, str] = {}
@@ -383,7 +383,7 @@ def _renamed(world: World, placements: Iterable[tuple[str, str]]) -> bool:
 
 
 def _domains(world: World) -> dict[str, tuple[tuple[str, ...], ...]]:
-    """For each node and level of each topology, the domain that it is in."""
+    """Return for each node its domain at each level of each topology."""
     levels = [
         each[: depth + 1] for each in levels_by_topology(world.case).values() for depth in range(len(each))
     ]
@@ -394,7 +394,9 @@ def _domains(world: World) -> dict[str, tuple[tuple[str, ...], ...]]:
 
 
 def _kinds(world: World) -> dict[str, object]:
-    """What distinguishes nodes at the start: size, labels, tenants, and the company that they are in."""
+    """Return for each node what distinguishes it at the start: size, labels, tenants, and the other nodes of its
+    domains.
+    """
     tenants: dict[str, Counter[str]] = {}
     named: set[str] = set()
     for job in world.case["jobs"]:
@@ -430,7 +432,7 @@ def _kinds(world: World) -> dict[str, object]:
 
 
 def problems_of(case: Case) -> list[str]:
-    """Run the case; what is not as expected, in words. Empty means that it passes."""
+    """Run the case, and return a sentence for each result that is not as expected."""
     world = World(case)
     if case["kind"] == "single_session":
         return differences(world, world.decide())

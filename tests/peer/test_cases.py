@@ -1,7 +1,7 @@
-"""Cases of another scheduler, run against the planner: data from outside the repository.
+"""The cases of another scheduler, run against the planner.
 
-The file is named by `MUSTER_PEER_CASES`; without it, `../shared/peer/cases.json` beside the checkout is used. Where
-there is none, these tests are left out. `MUSTER_PEER_RESULTS` names the file for the results, by default
+`MUSTER_PEER_CASES` names the file of cases, by default `../shared/peer/cases.json` beside the checkout. Without this
+file the tests are skipped. `MUSTER_PEER_RESULTS` names the file for the results, by default
 `reports/peer-results.json`.
 """
 
@@ -33,7 +33,7 @@ if not CASES.is_file():
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out of one case; `rules` are the deliberate differences that explain a failure."""
+    """The result of a case. `rules` are the deliberate differences that explain a failure."""
 
     case: Mapping[str, Any]
     result: str

@@ -1,8 +1,8 @@
-"""Cases of Kubernetes' own allocator of devices, put to ours: data from outside the repository.
+"""The cases of Kubernetes' own device allocator, run against muster's allocator.
 
-The file is named by `MUSTER_DRA_CASES`; without it, `../shared/peer/dra/visible.json.gz` beside the checkout is used,
-with `check_allocation.py` in the same folder. Where there is none, these tests are left out. `MUSTER_DRA_RESULTS` names
-the file for the results, by default `reports/dra-results.json`.
+`MUSTER_DRA_CASES` names the file of cases, by default `../shared/peer/dra/visible.json.gz` beside the checkout;
+`check_allocation.py` is in the same folder. Without this file the tests are skipped. `MUSTER_DRA_RESULTS` names the
+file for the results, by default `reports/dra-results.json`.
 """
 
 import gzip

@@ -1,4 +1,4 @@
-"""The adapter of the peer's cases reads a gang whose members have succeeded as the product reads it."""
+"""The adapter of the peer's cases shrinks a gang by its succeeded pods as the operator does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ PARTS = ("a", "b")
 
 
 def product(minimums: tuple[int, ...], present: Counter[str], done: Counter[str]) -> dict[str, int | None]:
-    """Return the minimum of each part, of pods that run; one part is a gang without parts."""
+    """Return the minimum of each part as the operator reads it, for pods that run. A gang of one part has no
+    sub-groups.
+    """
     parts = tuple(Part(name, minimum, name) for name, minimum in zip(PARTS, minimums, strict=False))
     gang = Gang(minimums[0]) if len(minimums) == 1 else Gang(1, "part", parts)
     there = [
@@ -57,7 +59,7 @@ def test_the_adapter_and_the_product_ask_for_the_same_members(
 
 @pytest.mark.parametrize(("last", "evicted"), [("Succeeded", 0), ("Failed", 1)])
 def test_a_gang_is_not_stale_because_a_member_has_succeeded(last: str, evicted: int) -> None:
-    """A member that failed is missing: the rest of the gang is evicted after its grace."""
+    """If a pod of the gang fails instead, the rest of the gang is evicted after its grace period."""
     task = {"gpus": 1, "cpus": 1, "memory_bytes": 1 << 30, "node": "n1"}
     amounts = {"deserved": None, "limit": None, "over_quota_weight": 1}
     case: Case = {

@@ -1,1 +1,1 @@
-"""One chain from bare hosts to a signed record, with the real DeepOps and kubespray: `make rehearsal`."""
+"""A rehearsal from bare hosts to a signed validation record, with the real DeepOps and kubespray: `make rehearsal`."""

@@ -16,7 +16,7 @@ RECORDS = chain.ROOT / "build" / "rehearsal"
 
 
 def main(arguments: list[str]) -> int:
-    """Run the chain, or go on where it failed, and return the exit code."""
+    """Run the steps, or continue after the last step that succeeded. Return the exit code."""
     parser = argparse.ArgumentParser(prog="rehearsal")
     parser.add_argument("--keep", action="store_true", help="leave hosts and cluster running")
     parser.add_argument("--faults", action="store_true", help="try each fault after the record")
@@ -51,13 +51,13 @@ def main(arguments: list[str]) -> int:
 
 
 def _is_stale(rehearsal: chain.Chain) -> bool:
-    """Whether an earlier run left a folder whose hosts no longer run, as after a reboot of the machine."""
+    """Return whether an earlier run left hosts that no longer run, as after a reboot of the machine."""
     hosts = machines.load(rehearsal.folder / "hosts")
     return bool(hosts) and not (namespace.exists() and all(machine.is_up() for machine in hosts))
 
 
 def _keep_record(rehearsal: chain.Chain, seconds: int) -> str:
-    """Copy the record out of the folder, print times, verdict and stand-ins; return the verdict."""
+    """Copy the record out of the folder, and print times, verdict and stand-ins. Return the verdict."""
     target = RECORDS / time.strftime("%Y%m%dT%H%M%S")
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(rehearsal.record, target)

@@ -1,6 +1,7 @@
-"""Runs a program in cgroups of its own: `python -m tests.rehearsal.cgroup_exec NAME PROGRAM…`.
+"""Runs a program in its own cgroups: `python -m tests.rehearsal.cgroup_exec NAME PROGRAM…`.
 
-systemd-nspawn makes the cgroup that it starts in the root of its guest's: without this two guests would share one.
+The cgroup in which systemd-nspawn starts becomes the root of its guest's cgroups. Without this program two guests would
+share the root.
 """
 
 import os
@@ -10,7 +11,7 @@ from musterlab.realnodes import cgroups
 
 
 def main(name: str, *words: str) -> None:
-    """Become a program in a cgroup of this name in every hierarchy."""
+    """Move the process into a cgroup of this name in every hierarchy, and execute the program."""
     for mount in cgroups.hierarchies():
         folder = mount / name
         if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""The files that kubespray downloads, under the paths of their own sites, and the variables that name them."""
+"""The files that kubespray downloads, under the paths of their original sites, and the variables that name them."""
 
 import hashlib
 import io
@@ -13,7 +13,9 @@ RUNC: Final = "1.3.4"
 NERDCTL: Final = "2.2.2"
 
 EVICTION: Final = {"memory.available": "100Mi", "nodefs.available": "1Gi", "imagefs.available": "1Gi"}
-"""The disk is the machine's: the kubelet's own thresholds are parts of it, such as 15 %."""
+"""Thresholds of the kubelet's eviction. A host shares the machine's disk, of which the default thresholds are
+percentages.
+"""
 
 _NERDCTL: Final = b"""#!/bin/sh
 # Stands in for nerdctl, of which kubespray asks for its completion alone where image_command_tool is crictl.
@@ -24,7 +26,7 @@ exit 1
 
 
 def write(root: Path, programs: Mapping[str, Path], runc: Path) -> dict[str, str]:
-    """Write every file below `root`; return the variables of kubespray with their checksums."""
+    """Write every file below `root`. Return the variables of kubespray with the files' checksums."""
     release = "releases/download/v"
     kubernetes = f"dl.k8s.io/release/v{recipes.KUBERNETES}/bin/linux/amd64"
     etcd, containerd = f"etcd-v{recipes.ETCD}-linux-amd64", f"containerd-{recipes.CONTAINERD}-linux-amd64"
@@ -72,9 +74,10 @@ def write(root: Path, programs: Mapping[str, Path], runc: Path) -> dict[str, str
 
 
 def variables(checksums: Mapping[str, str]) -> dict[str, Any]:
-    """Return the variables for the versions of this build, and those of a container as a host.
+    """Return the variables for the versions of this build and for a host that is a container.
 
-    Each of the latter stands in the table of docs/reference/rehearsal.md, beside the lack of a guest.
+    The table in docs/reference/rehearsal.md has each variable for such a host, beside the property that a container
+    lacks.
     """
     built = {
         "containerd_version": recipes.CONTAINERD,
@@ -103,7 +106,7 @@ def variables(checksums: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:
-    """Return a tar archive, compressed with gzip at its fastest: it is unpacked on the same machine."""
+    """Return a tar archive with the fastest gzip compression, because it is unpacked on the same machine."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1, format=tarfile.GNU_FORMAT) as archive:
         for path, content in files.items():

@@ -1,7 +1,7 @@
-"""GPUs of the rehearsal: NVIDIA's device plugin in the cluster, on muster's double of NVML in the host.
+"""GPUs of the rehearsal: NVIDIA's device plugin in the cluster, on muster's double of NVML on the host.
 
-The host has the library and the state of its GPUs in /srv/nvidia. The stand-in of NVIDIA's runtime
-(tests/deployment/hosts/stubs.py) gives both to the containers whose environment asks for GPUs: the device plugin,
+The folder /srv/nvidia of the host has the double and the state of its GPUs. The stand-in of NVIDIA's runtime
+(tests/deployment/hosts/stubs.py) mounts both into each container whose environment asks for GPUs: the device plugin,
 muster's agent and the jobs.
 """
 
@@ -14,14 +14,16 @@ from musterlab.gpus import built, shown
 from musterlab.gpus.models import RESOURCE, Gpus
 
 COUNT: Final = 4
-"""GPUs of each worker. Two workers have those of one DGX H100."""
+"""GPUs of each worker. The two workers together have the GPUs of one DGX H100."""
 GPUS: Final = Gpus("h100", COUNT, "device-plugin")
 PLUGIN_IMAGE: Final = "nvcr.io/nvidia/k8s-device-plugin:v0.19.0"
-"""NVIDIA's name of it. The rehearsal's has the same program, of the same release of its Go module, over Ubuntu."""
+"""NVIDIA's name of the image. The rehearsal's image has the plugin built from the Go module of this release, over
+Ubuntu.
+"""
 PLUGIN_PATH: Final = f"usr/bin/{built.DEVICE_PLUGIN}"
 PLUGIN_ENVIRONMENT: Final = ("NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=utility")
 SWITCHES: Final = dict.fromkeys(("0000:07:00.0", "0000:08:00.0", "0000:09:00.0", "0000:0a:00.0"), "22a3")
-"""NVSwitches of a DGX H100, by address: `lspci` lists GH100 [H100 NVSwitch] with this device number."""
+"""NVSwitches of a DGX H100 by PCI address, with the device number by which `lspci` lists GH100 [H100 NVSwitch]."""
 PRESENT: Final = "nvidia.com/gpu.present"
 
 _KUBELET: Final = "/var/lib/kubelet/device-plugins"
@@ -34,7 +36,7 @@ def addresses() -> tuple[str, ...]:
 
 
 def furnish(disk: Path, library: Path, node_number: int) -> None:
-    """Put the double of NVML and the state of its GPUs on the disk of a host; no two hosts have a GPU in common."""
+    """Put the double of NVML and the state of the host's GPUs on its disk. No two hosts have a GPU in common."""
     folder = disk / "srv/nvidia"
     folder.mkdir(parents=True)
     shutil.copy(library, folder / "libnvidia-ml.so.1")

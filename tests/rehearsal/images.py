@@ -42,9 +42,9 @@ def names(directory: Path) -> list[str]:
 def add(
     layout: oci.Layout, programs: Mapping[str, Path], tools: bytes, busybox: Path
 ) -> dict[str, dict[str, Any]]:
-    """Store the images of kubespray's cluster in a layout; return their descriptors by name.
+    """Store the images of kubespray's cluster in a layout. Return their descriptors by name.
 
-    `tools` is the layer below the programs that call iptables.
+    `tools` is the layer that is put below programs that call iptables.
     """
     kubernetes = f"v{recipes.KUBERNETES}"
     described = {}
@@ -80,7 +80,7 @@ def add(
 
 
 def _tools() -> Path:
-    """Return a root file system with the programs that kube-proxy and flannel call, made once."""
+    """Return a tar archive with a root file system that has the programs of kube-proxy and flannel. It is made once."""
     name = hashlib.sha256(repr(_TOOLS).encode()).hexdigest()[:12]
     made = bases.cache() / f"rehearsal-tools-{name}.tar"
     with bases.locked(made.with_suffix(".lock")):
@@ -93,7 +93,7 @@ def _tools() -> Path:
 
 
 def _layer(program: Path, path: str) -> bytes:
-    """Return a tar archive of one program and the folders that Kubernetes mounts over."""
+    """Return a tar archive with one program and the mount points that Kubernetes needs."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
         for name, mode in (("tmp", 0o1777), ("etc", 0o755)):

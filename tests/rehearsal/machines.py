@@ -1,6 +1,6 @@
-"""The bare hosts of the rehearsal: systemd-nspawn guests, furnished for kubeadm, kubelets and kubespray.
+"""The bare hosts of the rehearsal: systemd-nspawn guests, prepared for kubeadm, kubelets and kubespray.
 
-docs/reference/rehearsal.md lists the lacks of a guest. Those that the guest itself can make good are made good here.
+docs/reference/rehearsal.md lists what a guest lacks. This module provides what can be provided in the guest.
 """
 
 import json
@@ -24,7 +24,7 @@ SUITE: Final = "noble"
 MORE_PACKAGES: Final = (
     *("iproute2", "ipset", "iptables", "iputils-ping", "procps", "systemd-resolved", "nfs-common", "ca-certificates"),
 )  # fmt: skip
-"""What every server of this Ubuntu has, or what kubespray asks for beside the packages of `bases`."""
+"""Packages of every Ubuntu server, and those that kubespray needs besides the packages of `bases`."""
 
 CPUS: Final = 32
 BOOT_SECONDS: Final = 120
@@ -39,7 +39,7 @@ _OWN_SETTINGS: Final = (
     *("kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"),
     *("fs/inotify/max_user_instances", "fs/inotify/max_user_watches"),
 )
-"""Settings of the kernel that belong to the machine: a guest sees and sets copies of them."""
+"""Kernel settings of the machine: a guest sees and sets copies of them."""
 
 _NETWORK: Final = """[Match]
 Name=host0
@@ -121,7 +121,7 @@ systemctl restart kubelet
 
 @dataclass
 class Machine:
-    """A guest with an address of its own. `folder` holds its disk and what another process must know of it."""
+    """A guest with its own address. `folder` holds its disk and the state that another process needs."""
 
     name: str
     address: str
@@ -133,30 +133,30 @@ class Machine:
 
     @property
     def disk(self) -> Path:
-        """Its root file system, mounted until the machine is destroyed."""
+        """The guest's root file system, mounted until the machine is destroyed."""
         return self.folder / self.name / "disk"
 
     @property
     def key_file(self) -> Path:
-        """The private key that opens it and the other machines: `muster validate --site` knows one key."""
+        """The private key for this guest and all others, because `muster validate --site` knows a single key."""
         return self.folder / "key"
 
     @property
     def leader(self) -> int:
-        """Its init, 0 while there is none."""
+        """The process id of the guest's init; 0 while the guest does not run."""
         return child_of(self.monitor)
 
     @property
     def host_key(self) -> str:
-        """The line by which ssh knows it."""
+        """The line with the guest's host key for known_hosts."""
         key = (self.disk / "etc/ssh/ssh_host_ed25519_key.pub").read_text()
         return f"{self.address} {' '.join(key.split()[:2])}\n"
 
     def create(self, packages: Path, volumes: Path, library: Path) -> None:
-        """Give it a disk with a bare Ubuntu, and boot it.
+        """Give the guest a disk with a bare Ubuntu, and boot it.
 
-        `packages` are repositories that it sees in /srv/packages, `volumes` is a folder that all hosts see, and
-        `library` is the double of NVML.
+        The guest sees the repositories `packages` in /srv/packages. All hosts see the folder `volumes`. `library` is
+        the double of NVML.
         """
         own = self.folder / self.name
         for directory in ("disk", "upper", "work", "containerd"):
@@ -196,7 +196,7 @@ class Machine:
             give_hardware(self.disk, (), self.product)
 
     def start(self, packages: Path, volumes: Path) -> None:
-        """Boot, and wait until systemd has started everything. Raises Unusable."""
+        """Boot the guest, and wait until systemd has started all units. Raises Unusable."""
         own = self.folder / self.name
         options = ["-q", "-D", str(self.disk), "-M", f"rehearsal-{self.name}", "--register=no", "--keep-unit"]
         options += ["--capability=all", f"--network-bridge={namespace.BRIDGE}", "--boot"]
@@ -240,15 +240,15 @@ class Machine:
         return subprocess.run(words, capture_output=True, text=True, check=check, timeout=300)
 
     def show_processors(self) -> None:
-        """Let its kubelet count more processors than the machine has, so that the jobs of the scenarios fit."""
+        """Let the guest's kubelet count more processors than the machine has, so that the jobs of the scenarios fit."""
         self.run("/srv/processors.sh", check=True)
 
     def is_up(self) -> bool:
-        """Whether it runs."""
+        """Return whether the guest runs."""
         return is_alive(self.monitor) and self.leader != 0
 
     def kill(self) -> None:
-        """Pull the plug."""
+        """Kill the guest without a shutdown."""
         leader = self.leader
         for process in (self.monitor, leader):
             if process and is_alive(process):
@@ -258,7 +258,7 @@ class Machine:
             time.sleep(0.1)
 
     def destroy(self) -> None:
-        """Stop it and remove its disk and its cgroups."""
+        """Stop the guest, and remove its disk and its cgroups."""
         if self.monitor and is_alive(self.monitor):
             self.kill()
         if self.disk.is_mount():
@@ -267,7 +267,7 @@ class Machine:
         remove_cgroups([mount / self._cgroup for mount in cgroups.hierarchies()], seconds=30)
 
     def save(self) -> None:
-        """Write down what another process must know to find or remove it."""
+        """Write the state with which another process can find and remove the guest."""
         record = {**asdict(self), "folder": str(self.folder)}
         (self.folder / self.name / "machine.json").write_text(json.dumps(record))
 
@@ -277,7 +277,7 @@ class Machine:
 
 
 def load(folder: Path) -> list[Machine]:
-    """Return the machines of an earlier process."""
+    """Return the machines that an earlier process saved."""
     records = [json.loads(path.read_text()) for path in sorted(folder.glob("*/machine.json"))]
     return [
         Machine(**{**record, "folder": Path(record["folder"]), "gpus": tuple(record["gpus"])})

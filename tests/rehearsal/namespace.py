@@ -1,4 +1,6 @@
-"""The network of the rehearsal: a namespace with a bridge and no way out, which counts and refuses such packets."""
+"""The network of the rehearsal: a namespace with a bridge and no way out, which counts and refuses packets to other
+networks.
+"""
 
 import re
 import shutil
@@ -19,25 +21,27 @@ _WAYS_OUT: Final = {"OUTPUT": "the controller", "FORWARD": "the hosts and their 
 
 
 def missing() -> list[str]:
-    """Return the Debian packages that the machine lacks for the network."""
+    """Return the Debian packages that the network needs and the machine lacks."""
     pairs = zip(PROGRAMS, DEBIAN_PACKAGES, strict=True)
     return [package for program, package in pairs if not shutil.which(program)]
 
 
 def inside(*words: str) -> list[str]:
-    """Return the words that run a program in the namespace. `ip netns exec` would mount another /sys."""
+    """Return the words that run a program in the namespace. `ip netns exec` would also mount another /sys."""
     return ["nsenter", f"--net={_PATH}", *words]
 
 
 def create() -> None:
-    """Make the namespace with its bridge, and refuse and count every packet for another network. Raises Unusable."""
+    """Make the namespace with its bridge, and rules that count and refuse every packet to another network. Raises
+    Unusable.
+    """
     call(["ip", "netns", "add", NAME])
     for words in (
         ("link", "set", "lo", "up"),
         ("link", "add", BRIDGE, "type", "bridge"),
         ("address", "add", f"{CONTROLLER}/16", "dev", BRIDGE),
         ("link", "set", BRIDGE, "up"),
-        # a route for everything, so that what wants out comes to the rules below and is counted there
+        # A default route brings packets to other networks to the rules, which count them.
         ("route", "add", "default", "dev", BRIDGE),
     ):
         call(["ip", "-n", NAME, *words])
@@ -49,13 +53,13 @@ def create() -> None:
 
 
 def exists() -> bool:
-    """Whether the namespace is there."""
+    """Return whether the namespace exists."""
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout
     return NAME in (line.split()[0] for line in listed.splitlines() if line)
 
 
 def refused_packets() -> dict[str, int]:
-    """Return how many packets for another network were refused, by their origin. Raises Unusable."""
+    """Return the number of refused packets by origin. Raises Unusable."""
     counted = {}
     for chain, origin in _WAYS_OUT.items():
         words = inside("iptables", "-L", chain, "-v", "-x", "-n")
@@ -68,7 +72,7 @@ def refused_packets() -> dict[str, int]:
 
 
 def interfaces() -> list[str]:
-    """Return the interfaces of the namespace by name; guests bring one each, and nothing else leads out."""
+    """Return the names of the namespace's interfaces. Each guest adds one, and none leads out."""
     listed = subprocess.run(
         ["ip", "-n", NAME, "-o", "link", "show"], capture_output=True, text=True, check=False
     ).stdout
@@ -76,6 +80,6 @@ def interfaces() -> list[str]:
 
 
 def destroy() -> None:
-    """Delete the namespace, if it is there."""
+    """Delete the namespace if it exists."""
     if exists():
         call(["ip", "netns", "delete", NAME])

@@ -44,7 +44,7 @@ PLUGINS: Final = (
     ),
     *("portmap", "ptp", "sbr", "static", "tuning", "vlan", "vrf"),
 )
-"""The CNI plugins of the archive that kubespray unpacks, as the recipe names their packages."""
+"""CNI plugins in the archive that kubespray unpacks, by the names of their Go packages."""
 
 
 def _recipe(what: str, folder: str, programs: tuple[str, ...], flags: str, minutes: str) -> Recipe:
@@ -96,7 +96,7 @@ RECIPES: Final = {
 
 
 def built(reporter: Reporter) -> dict[str, Path]:
-    """Return every program by `RECIPE/PROGRAM`; build those that the cache lacks, one recipe after another."""
+    """Return every program by `RECIPE/PROGRAM`. Build programs that the cache lacks, one recipe after another."""
     return {
         f"{name}/{program}": path
         for name, recipe in RECIPES.items()

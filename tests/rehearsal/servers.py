@@ -19,13 +19,13 @@ REGISTRY_URL: Final = f"http://{namespace.CONTROLLER}:{REGISTRY_PORT}"
 
 class _Files(http.server.SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
-        """Write a line for a file that is not there alone."""
+        """Log only requests for files that do not exist."""
         if len(args) > 1 and str(args[1]) == "404":
             sys.stderr.write(f"{format % args}\n")
 
 
 def main(files: Path, images: Path) -> None:
-    """Serve both until the process ends."""
+    """Run both servers until the process ends."""
     handler = functools.partial(_Files, directory=str(files))
     server = http.server.ThreadingHTTPServer((namespace.CONTROLLER, FILES_PORT), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,4 +1,4 @@
-"""The site of the rehearsal: three hosts, and a sentence for everything that stands in for hardware or a download."""
+"""The site of the rehearsal: three hosts, and a sentence for each stand-in for hardware or a download."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from tests.rehearsal.machines import Machine
 IMAGE: Final = "docker.io/library/muster"
 WORKERS: Final = ("gpu01", "gpu02")
 GPU_DEVICE: Final = "2330"
-"""PCI device number of an H100 SXM, as `lspci` lists it."""
+"""PCI device number of an H100 SXM in the output of `lspci`."""
 
 STAND_INS: Final = {
     "hosts": "systemd-nspawn guests on one kernel, with its cgroups and without its modules",
@@ -32,11 +32,13 @@ STAND_INS: Final = {
     "storage": "muster's CSI driver for labs with external-provisioner: folders of the machine, no ONTAP and Trident",
     "bundle": "a file server and a registry on the controller",
 }
-"""Replaced programs and hardware. The description of the site and the file beside the record hold these sentences."""
+"""A sentence for each replaced program or piece of hardware, for the description of the site and the file beside the
+record.
+"""
 
 
 def hosts(folder: Path) -> list[Machine]:
-    """Return the hosts: a control plane, and workers that firmware and PCI bus call servers with GPUs."""
+    """Return the hosts: a control plane, and workers whose firmware and PCI bus are those of servers with GPUs."""
     return [
         Machine("cp01", "10.90.0.11", folder),
         *(
@@ -50,7 +52,7 @@ def write(
     directory: Path, machines: Sequence[Machine], packages: Path, *, deepops: Mapping[str, str],
     bundle: Mapping[str, Any], extra: Mapping[str, Any], version: str,
 ) -> None:  # fmt: skip
-    """Write the site file and the keys of its hosts."""
+    """Write the site file, and the file of the hosts' keys."""
     directory.mkdir(parents=True, exist_ok=True)
     known = directory / "known_hosts"
     known.write_text("".join(machine.host_key for machine in machines))

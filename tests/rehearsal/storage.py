@@ -1,8 +1,8 @@
 """Storage of the rehearsal: `python -m tests.rehearsal.storage FOLDER HOSTS KUBECONFIG`.
 
 The CSI driver of muster's labs serves folders of the machine to the kubelets of the hosts. Kubernetes'
-external-provisioner and external-snapshotter call it. It stands in for Trident on ONTAP: the claims, the volumes and
-their mounts are real.
+external-provisioner and external-snapshotter call the driver. The driver stands in for Trident on ONTAP, but claims,
+volumes and mounts are real.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ def main(folder: Path, hosts: Path, kubeconfig: Path) -> None:
     known = {machine.name: machine for machine in machines.load(hosts)}
 
     def process(name: str) -> int:
-        """Return the init of a host, which another one follows if the host is started again."""
+        """Return the process id of a host's init, which changes when the host restarts."""
         return next(machine.leader for machine in machines.load(hosts) if machine.name == name)
 
     found = binaries.find(terminal_reporter(), recipe.STORAGE_PROGRAMS)
     asyncio.run(serving.prepare_cluster(kubeconfig, found.directory / recipe.DEFINITIONS))
-    # the paths of sockets are short, those below the disk of a host are not
+    # The path of a socket must be short, and paths below the disk of a host are not.
     with tempfile.TemporaryDirectory(prefix="muster-csi-") as links, contextlib.ExitStack() as stack:
         kubelets = {name: Path(links) / name for name in known}
         for name, machine in known.items():

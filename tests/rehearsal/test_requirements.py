@@ -1,4 +1,4 @@
-"""`make rehearsal` says in one line everything that the machine lacks, and begins nothing."""
+"""`make rehearsal` names in one line everything that the machine lacks, and starts nothing."""
 
 import os
 import subprocess

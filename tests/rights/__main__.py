@@ -1,6 +1,7 @@
-"""`python -m tests.rights DIRECTORY`: what was granted and not used, by the audit logs that the labs left there.
+"""`python -m tests.rights DIRECTORY`: print rights that were granted and never used, by the audit logs of the labs
+there.
 
-Further arguments say that only a part of the tests ran: then there is nothing to be said.
+Further arguments name the part of the tests that ran: then unused rights are no failure.
 """
 
 import sys
@@ -10,7 +11,7 @@ from tests.rights.rights import granted, reasons, unused, used
 
 
 def main(directory: Path, *part: str) -> int:
-    """Print what is unused without a reason; 1 if anything is."""
+    """Print the rights that were never used and have no reason. Return 1 if there are any and all tests ran."""
     rights, uses = granted(), used(directory)
     print(
         f"{len(rights)} rights are granted; {len(uses)} were used, by {len(list(directory.glob('*.log')))} audit logs"

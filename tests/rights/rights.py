@@ -1,4 +1,4 @@
-"""Which rights muster's roles grant, and which of them were used, by the audit logs of API servers."""
+"""The rights that muster's roles grant, and those that were used by the audit logs of API servers."""
 
 import json
 import re
@@ -20,7 +20,7 @@ _ANYTHING: Final = "*"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Right:
-    """What one role allows: a verb on a resource, `pods/status` for a subresource."""
+    """A right of one role: a verb on a resource; `pods/status` is a subresource."""
 
     role: str
     group: str
@@ -33,7 +33,7 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why rights that no request used are granted all the same; `*` is any."""
+    """The reason why some rights are granted though no request of the tests used them. `*` stands for any value."""
 
     roles: tuple[str, ...]
     resources: tuple[str, ...]
@@ -41,7 +41,7 @@ class Reason:
     because: str
 
     def covers(self, right: Right) -> bool:
-        """Whether it is about that right."""
+        """Return whether the reason covers this right."""
         return all(
             _ANYTHING in values or value in values
             for values, value in (
@@ -53,7 +53,9 @@ class Reason:
 
 
 def granted(manifests: Iterable[Mapping[str, Any]] | None = None) -> set[Right]:
-    """All rights of the operator YAML. What a lesser role of people has too is the lesser one's alone."""
+    """Return all rights in the operator YAML. A right that several roles of users have is returned for the least role
+    alone.
+    """
     rights: set[Right] = set()
     for body in documents(render("rights")) if manifests is None else manifests:
         if body["kind"] in _KINDS:
@@ -67,7 +69,7 @@ def granted(manifests: Iterable[Mapping[str, Any]] | None = None) -> set[Right]:
 
 
 def used(logs: Path) -> set[Right]:
-    """All rights by which a request was allowed, by the logs in a directory."""
+    """Return all rights by which a request was allowed, by the audit logs in a directory."""
     return {
         right
         for path in sorted(logs.glob("*.log"))
@@ -77,7 +79,7 @@ def used(logs: Path) -> set[Right]:
 
 
 def unused(rights: Iterable[Right], uses: set[Right]) -> list[Right]:
-    """The rights of which there is no use: not by their role, nor by one that contains it."""
+    """Return the rights that were used neither through their own role nor through a greater one."""
     known = {(right.role, right.group, right.resource, right.verb) for right in uses}
     return sorted(
         right
@@ -90,7 +92,7 @@ def unused(rights: Iterable[Right], uses: set[Right]) -> list[Right]:
 
 
 def reasons(path: Path = REASONS) -> list[Reason]:
-    """The list of reasons."""
+    """Return the reasons that a file lists."""
     return [
         Reason(
             tuple(entry["roles"]),
@@ -124,7 +126,7 @@ def _right(line: str) -> Right | None:
         return None
     try:
         event = json.loads(line)
-    except ValueError:  # the server was killed while it wrote
+    except ValueError:  # the last line of a killed server is not complete
         return None
     by_role = _BY_ROLE.match(event.get("annotations", {}).get("authorization.k8s.io/reason", ""))
     about = event.get("objectRef")

@@ -1,4 +1,4 @@
-"""What is read of audit logs, and that every reason is about a right that is granted."""
+"""Rights are read from audit logs, and every reason covers a right that is granted."""
 
 import json
 from pathlib import Path

@@ -35,7 +35,9 @@ A_1 = builders.workload("a-1", "team-a", 2000, age=7)
 
 
 def one_claim_two_borrowers() -> model.Snapshot:
-    """a-1 needs all four GPUs within its quota; b-1 borrows two of them, and b-2 would borrow the others."""
+    """Return a snapshot of four GPUs: a-1 needs all of them within its quota, b-1 borrows two, and b-2 would borrow the
+    rest.
+    """
     projects = (builders.project("team-a", 4000), builders.project("team-b", 0, over_quota_weight=1))
     waiting = builders.workload("b-2", "team-b", 2000, age=2)
     large = builders.workload("a-1", "team-a", 4000, age=3)
@@ -43,7 +45,9 @@ def one_claim_two_borrowers() -> model.Snapshot:
 
 
 def on_parts_by_memory() -> model.Snapshot:
-    """a-1 runs on half of a GPU, by its memory, a-2 and a-4 wait for so much, a-3 for two GPUs."""
+    """Return a snapshot of one GPU: a-1 runs on half of its memory, a-2 and a-4 wait for as much, a-3 for two whole
+    GPUs.
+    """
     node = builders.node("dgx1-1", 1, gpu_memory_mib=81_920)
     request = model.Request(gpu_memory_mib=40_960)
 

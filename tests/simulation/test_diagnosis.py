@@ -1,4 +1,4 @@
-"""What `muster explain` says of a waiting workload: reason, holders, remedies that were tried."""
+"""The diagnosis of `muster explain` for a pending workload: reason, holders, and remedies that were tried."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_work_that_may_not_be_evicted_is_told_that_it_could_be() -> None:
 
 
 def test_free_amounts_are_of_now_and_of_after_the_decision_that_the_reason_is_about() -> None:
-    """What a quota covers is not taken, so another job starts on the rest of the node."""
+    """The quota of team-b covers b-1, so a-1 cannot reclaim it, and b-2 starts on the other two GPUs."""
     snapshot = one_claim_two_borrowers()
     covering = replace(snapshot.projects[1], quota_gpu_milli=2000)
     snapshot = replace(snapshot, projects=(snapshot.projects[0], covering))
@@ -87,7 +87,9 @@ def test_memory_of_a_gpu_counts_as_held_and_as_waiting() -> None:
 
 
 def test_the_missing_quota_for_memory_of_a_gpu_is_named() -> None:
-    """Work that cannot be taken back asks for half a GPU of memory more than the quota of half a GPU covers."""
+    """A running job of half a GPU by memory fills the quota for jobs that are not preemptible, so another job needs 1
+    GPU.
+    """
     snapshot = on_parts_by_memory()
     runs, waits = (replace(each, preemptible=False) for each in snapshot.workloads[:2])
     projects = (builders.project("team-a", 500),)

@@ -1,4 +1,4 @@
-"""What muster says would happen, and what then happens on a real API server."""
+"""The effects that muster's simulation foretells are those that happen on a real API server."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ JOBS = {
     "team-c": ["c-1", "c-2"],
     "team-d": ["d-1"],
 }
-"""Each project asks for four GPUs, which fills two nodes of eight."""
+"""The jobs of each project ask for four GPUs together; all jobs fill two nodes of eight GPUs."""
 CHOICES = ("--max-evictions=7", "--reservation-after=never")
 
 
@@ -51,7 +51,7 @@ def own_lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 class Cluster:
-    """The real command line against the lab."""
+    """Runs the command line against the lab."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self.kubeconfig = kubeconfig
@@ -73,7 +73,7 @@ class Cluster:
     async def until(
         self, condition: Callable[[dict[str, Any]], object], seconds: float = 2 * DEADLINE_SECONDS
     ) -> dict[str, Any]:
-        """Wait until the list of jobs is as it should be, and return it."""
+        """Wait until the condition holds for the jobs by PROJECT/NAME, and return the jobs."""
         jobs: dict[str, Any] = {}
         try:
             async with asyncio.timeout(seconds):
@@ -90,7 +90,7 @@ def running(jobs: dict[str, Any]) -> dict[str, str]:
 
 
 def waiting(jobs: dict[str, Any]) -> dict[str, str]:
-    """Names of jobs that wait with a reason, and the code of the reason."""
+    """Return the pending jobs that have a reason, with the code of the reason."""
     return {
         name: each["waitsBecause"].partition(":")[0]
         for name, each in jobs.items()
@@ -125,7 +125,7 @@ async def test_what_if_why_evicted_and_explain_agree_with_the_events(own_lab: La
 
 
 async def a_submission_that_evicts(cluster: Cluster) -> str:
-    """Ask, do it, compare; return who was evicted."""
+    """Ask for the effects of a submission, submit, and compare. Return the evicted job as PROJECT/NAME."""
     foretold = await cluster.json("what-if", "--submit", "d-2 -g 2 -p team-d", "--json")
     (evicted,) = foretold["wouldBeEvicted"]
     (started,) = foretold["wouldRun"]
@@ -146,7 +146,8 @@ async def the_record_of_the_eviction(cluster: Cluster, victim: str) -> None:
     project, _, name = victim.partition("/")
     records: list[dict[str, Any]] = []
     shown = ""
-    async with asyncio.timeout(2 * DEADLINE_SECONDS):  # the operator writes both down after the eviction
+    # the operator writes record and Event after the eviction
+    async with asyncio.timeout(2 * DEADLINE_SECONDS):
         while not records:
             records = await cluster.json("why-evicted", name, "-p", project, "--json")
         (record,) = records
@@ -163,7 +164,7 @@ async def the_explanation(cluster: Cluster, victim: str) -> None:
     answer: dict[str, Any] = {}
     async with asyncio.timeout(
         2 * DEADLINE_SECONDS
-    ):  # figures in what the operator writes are brought up to date now and then
+    ):  # the operator updates figures in its messages only now and then
         while answer.get("writtenByOperator") != f"{answer.get('reason')}: {answer.get('message')}":
             answer = await cluster.json("explain", name, "-p", project, "--remedies", "--json")
     assert (answer["gpusFree"], answer["gpusTotal"]) == ("0", "16")
@@ -196,7 +197,7 @@ async def a_deletion(cluster: Cluster, victim: str) -> None:
 
 
 async def a_member(cluster: Cluster, victim: str, kubeconfig: Path) -> None:
-    """Somebody with the rights of a project's members, to whom an administrator then lets all quotas be known."""
+    """Check the answers to a member of the victim's project, before and after the member may list projects."""
     project, _, name = victim.partition("/")
     namespace = f"muster-{project}"
     async with Transport(load_access(cluster.kubeconfig)) as transport:

@@ -136,7 +136,7 @@ EXPECTED: Final[dict[str, tuple[list[str], dict[str, tuple[Waiting, str]]]]] = {
         {"a/sandboxed": (Waiting.FRAGMENTED, "72.25 CPUs")},
     ),
 }
-"""By file, the pods that run in the end, and the reasons of the workloads that are pending."""
+"""For each file the pods that run at the end, and the reason of each pending workload."""
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 TEMPLATE: Final = """\
@@ -151,7 +151,7 @@ workloads:
 
 @pytest.fixture
 def loaded(tmp_path: Path) -> Callable[[str], model.Snapshot]:
-    """Load a text as a file."""
+    """Return a function that loads a text as a snapshot file."""
 
     def read(text: str) -> model.Snapshot:
         path = tmp_path / "file.yaml"
@@ -162,13 +162,13 @@ def loaded(tmp_path: Path) -> Callable[[str], model.Snapshot]:
 
 
 def with_template(template: dict[str, Any]) -> str:
-    """A file with one workload of this template, which begins in line 7."""
+    """Return a snapshot file with one workload of this template, which begins in line 7."""
     lines = yaml.safe_dump(template, default_flow_style=False, sort_keys=False).splitlines()
     return TEMPLATE + "".join(f"      {line}\n" for line in lines)
 
 
 def with_status(status: dict[str, Any], **pod: Any) -> str:
-    """A file with one pod of this status in line 6, on n1."""
+    """Return a snapshot file with one pod of this status on n1, in line 6."""
     entry = yaml.safe_dump([{"on": "n1", **pod, "status": status}], default_flow_style=True, width=10_000)
     return TEMPLATE.replace("    template:\n", f"    pods: {entry}")
 

@@ -1,4 +1,4 @@
-"""What differs between two states of a cluster."""
+"""The differences between two states of a cluster, as the simulation reports them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_departments_hold_the_sum_of_their_projects() -> None:
 
 
 def test_a_workload_that_starts_and_is_evicted_again_does_not_run_again() -> None:
-    """The first decision, as an older planner made it, lends what the second takes back."""
+    """The first decision lends GPUs to b-2, as an older planner did, and the second decision reclaims them."""
     before = one_claim_two_borrowers()
     plans = iter([plan(before, actions={"allocate"})])
     run = settle(before, planner=lambda snapshot: next(plans, None) or plan(snapshot))

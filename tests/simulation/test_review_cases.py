@@ -1,7 +1,8 @@
-"""Clusters on which the planner was once wrong, with who has to run at the end, however long evicted pods take to go.
+"""Clusters for which the planner once decided wrongly, with the required end state for several grace periods of evicted
+pods.
 
-The files are in `tests/planner/regressions`; a directory with other files of the same names, `MUSTER_PEER_SCHEDULER` or
-`shared/peer/scheduler` beside the repository, is run too where there is one.
+The files are in `tests/planner/regressions`. If the folder that `MUSTER_PEER_SCHEDULER` names, by default
+`../shared/peer/scheduler` beside the checkout, has files of the same names, they are run too.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ THEIRS = Path(os.environ.get("MUSTER_PEER_SCHEDULER", ROOT.parent / "shared" / "
 
 @dataclass(frozen=True)
 class Expectation:
-    """Who runs at the end with all pods, on which node (None: any), who does not, and what projects hold at least."""
+    """The required end state: workloads that run, with their node or None for any, workloads that wait, and the least
+    GPUs of projects.
+
+    `evictions` is the largest number of evictions until then.
+    """
 
     evictions: int
     runs: Mapping[str, str | None] = field(default_factory=dict)
@@ -79,7 +84,7 @@ EXPECTED = {
         2, runs={"d1-1": "n1", "e-1": "n1"}, holds_gpu_milli={"d": 3000, "e": 1000}
     ),
     "victims-that-leave-idle-gpus": Expectation(
-        # b and c are within quota, and a is not: docs/decisions/pods-within-quota.md
+        # The quotas cover b and c, but not a: docs/decisions/pods-within-quota.md.
         2,
         runs={"b": "node0", "c": "node0", "d": "node0"},
         waits=("a",),

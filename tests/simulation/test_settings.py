@@ -1,4 +1,4 @@
-"""The operator's settings, written down and read."""
+"""The operator's settings are written to a snapshot file and read back."""
 
 import re
 

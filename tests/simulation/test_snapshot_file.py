@@ -1,4 +1,4 @@
-"""The snapshot file: short forms in, exact snapshots out, and back."""
+"""The snapshot file: short forms are read, exact snapshots are written, and what was written is read back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ workloads:
 
 @pytest.fixture
 def loaded(tmp_path: Path) -> Callable[[str], model.Snapshot]:
-    """Load a text as a file called `small.yaml`."""
+    """Return a function that loads a text as a file called `small.yaml`."""
 
     def read(text: str) -> model.Snapshot:
         path = tmp_path / "small.yaml"
@@ -268,7 +268,7 @@ def amounts(most: int = 10**15) -> st.SearchStrategy[int]:
 
 
 def rest(kind: type) -> dict[str, st.SearchStrategy[Any]]:
-    """Any value for each field that has no short form."""
+    """Return a strategy for each field that has no short form."""
     hints = typing.get_type_hints(kind)
     return {
         each.name: st.sampled_from(OF_CLAIMS[kind, each.name])
@@ -309,7 +309,7 @@ ALLOCATION = devices.Allocation(
     config=(devices.ResultConfiguration(True, devices.Configuration("{}")),),
     nodes=devices.NodeTerm(fields=(LabelRequirement("metadata.name", "In", ("a",)),)),
 )
-# what a driver publishes compares by identity: see the test of slices
+# The slices of a driver compare by identity, and have a test of their own.
 OF_CLAIMS: dict[tuple[type, str], list[Any]] = {
     (model.Request, "claim_specs"): [(), (CLAIM.spec,)],
     (model.Pod, "extended_claim"): [None, CLAIM],
@@ -324,7 +324,9 @@ OF_CLAIMS: dict[tuple[type, str], list[Any]] = {
 
 
 def possible(value: Any, name: str = "") -> Any:
-    """The value as a cluster can have it: numbers in their bounds, expressions with the values that they need."""
+    """Return the value as a cluster can have it: numbers within bounds, and label requirements with as many values as
+    needed.
+    """
     if isinstance(value, LabelRequirement):
         count = {"In": 2, "NotIn": 1, "Gt": 1, "Lt": 1}.get(value.operator, 0)
         return LabelRequirement("zone", value.operator, ("17", "a")[:count])

@@ -1,4 +1,4 @@
-"""Values that no cluster can have are refused by name, with file and line: in Kubernetes' types and in muster's own."""
+"""A value in Kubernetes' or muster's types that no cluster can have is refused with its name, file and line."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ON: Final = {"on": "n1"}
 
 
 def container(**fields: Any) -> dict[str, Any]:
-    """The template of a pod with one GPU."""
+    """Return the specification of a pod with one container and one GPU."""
     return {"containers": [{"name": "c", "resources": {"requests": {"nvidia.com/gpu": 1}}, **fields}]}
 
 
 def template(metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    """A workload with a template."""
+    """Return the fields of a workload with a pod template."""
     return {"template": {"metadata": metadata or {}, "spec": {**container(), **spec}}}
 
 
@@ -231,7 +231,7 @@ def test_a_value_of_a_workload_that_no_cluster_has_is_refused_with_its_line(
     words, workload = WORKLOADS[name]
     message = message_of(tmp_path / "file.yaml", workload)
     assert words in message
-    assert int(message.split(":")[1]) > 10  # of the workload, after nodes and projects
+    assert int(message.split(":")[1]) > 10  # the line is that of the workload, after nodes and projects
 
 
 @pytest.mark.parametrize("name", FILES)

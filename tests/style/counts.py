@@ -38,7 +38,7 @@ Counts = dict[Key, int]
 
 
 def key(finding: Finding) -> Key:
-    """Return what the finding counts for."""
+    """Return the key that counts the finding."""
     return Key(finding.file, f"{finding.kind}.{finding.pattern}")
 
 
@@ -57,7 +57,7 @@ def all_findings(root: Path = ROOT) -> list[Finding]:
 
 
 def words_not_in_names(glossary: str) -> frozenset[str]:
-    """Return the words that no name has, by the text of docs/glossary.md."""
+    """Return the words that must not be in names, by the table in docs/glossary.md."""
     return frozenset(word for row in unused_words(glossary) for word in row[2].replace(",", " ").split())
 
 
@@ -75,7 +75,7 @@ def counted(found: Iterable[Finding]) -> Counts:
 
 
 def load(text: str) -> Counts:
-    """Return the counts that a text stores. Raises ValueError with the line that is none."""
+    """Return the counts that a text stores. Raises ValueError with the first line that is no count."""
     counts: Counts = {}
     for line in text.splitlines():
         if line.startswith(_MARKERS):
@@ -96,12 +96,12 @@ def dump(counts: Counts) -> str:
 
 
 def risen(stored: Counts, now: Counts) -> list[Key]:
-    """Return what is above its stored count."""
+    """Return the keys whose count is above the stored one."""
     return sorted(each for each, number in now.items() if number > stored.get(each, 0))
 
 
 def fallen(stored: Counts, now: Counts) -> list[Key]:
-    """Return what is below its stored count."""
+    """Return the keys whose count is below the stored one."""
     return sorted(each for each, number in stored.items() if number > now.get(each, 0))
 
 
@@ -120,7 +120,7 @@ def lowered(stored: Counts, now: Counts) -> Counts:
 
 
 def moved(stored: Counts, now: Counts) -> tuple[Counts, list[str]]:
-    """Return the counts with every package as it is now, and what no package may have more of.
+    """Return the counts with every package as it is now, and a line for each sum of a package that has risen.
 
     Files of a package may be moved, divided and joined. A package of which a sum has risen keeps its stored counts.
     """
@@ -145,7 +145,7 @@ def sums(counts: Counts) -> dict[str, Counter[str]]:
 
 
 def report(found: Iterable[Finding], stored: Counts, keys: Iterable[Key]) -> str:
-    """Return the findings behind these counts, with file, line, sentence and what to write instead."""
+    """Return the findings that these keys count, with file, line, sentence and replacement."""
     wanted = dict.fromkeys(keys, "")
     by_key: dict[Key, list[Finding]] = defaultdict(list)
     for finding in found:

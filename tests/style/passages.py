@@ -25,9 +25,9 @@ GENERATED = ("docs/reference/cli.md", "docs/reference/metrics.md", "docs/evidenc
 """Pages that `make docs` writes. Their sentences are counted in the code that they come from."""
 
 CODE = "`"
-"""Stands for a piece of code, a placeholder or a quotation: one word that no pattern matches."""
+"""Stands in a passage for a piece of code, a placeholder or a quotation: one word that no pattern matches."""
 VALUE = "`_`"
-"""Stands for a value in a string. Two single marks would hide the words between them as code."""
+"""Stands in a passage for a value in a string. Two single marks would hide the words between them as code."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def page(file: str, text: str) -> Iterator[Passage]:
 
 
 def blocks(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the paragraphs of a text with the number of their first line; an item of a list is one of its own."""
+    """Yield each paragraph of a text with the number of its first line; each list item is a paragraph."""
     lines: list[str] = []
     first = 0
     for number, line in enumerate(text.splitlines()):
@@ -109,9 +109,9 @@ _COMMAND = {"command", "group"}
 _NO_PROSE = re.compile(r"^#(?:!|\s*(?:noqa|type:|fmt:|pragma|ruff:|mypy:|-\*-))")
 _PROSE = re.compile(r"[A-Za-z]{2,}[ ,;:]+(?:[\w'-]+[ ,;:]+)+[a-z]{2,}")
 _PROGRAM = re.compile(r"^\s*[<{#]|\$\(|\b(?:SELECT|CREATE TABLE|ON CONFLICT|DELETE FROM)\b")
-"""Markup, shell and SQL."""
+"""Matches the beginning of markup, shell and SQL."""
 _ALIGNED = re.compile(r"\S   *\S|[─│├└]")
-"""Columns and diagrams, whose length says nothing."""
+"""Matches columns and diagrams, whose length says nothing."""
 
 
 def module(file: str, text: str) -> Iterator[Passage]:
@@ -126,7 +126,7 @@ def module(file: str, text: str) -> Iterator[Passage]:
 
 
 class _Texts(ast.NodeVisitor):
-    """Collects the strings of a syntax tree by what they are for, where every string lies, and the defined names."""
+    """Collects strings of a syntax tree by their use, the positions of all strings, and the names that are defined."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -210,7 +210,7 @@ def _literal(node: ast.expr) -> str | None:
 
 
 def comments(file: str, text: str, strings: list[ast.expr]) -> Iterator[Passage]:
-    """Yield the comments; those on lines of their own that follow each other are one passage."""
+    """Yield the comments; consecutive comments on lines of their own are one passage."""
     lines = text.splitlines()
     quoted = _spans(strings)
     run: list[str] = []
@@ -232,7 +232,7 @@ def comments(file: str, text: str, strings: list[ast.expr]) -> Iterator[Passage]
 
 
 def _comment_column(line: str, quoted: tuple[tuple[int, int], ...] | list[tuple[int, int]]) -> int:
-    """Return where the comment of a line begins; -1 if it has none. Columns are bytes, as those of ast."""
+    """Return the column, in bytes as in `ast`, where the comment of a line begins; -1 if the line has none."""
     at = line.find("#")
     while at >= 0:
         offset = len(line[:at].encode())
@@ -243,7 +243,7 @@ def _comment_column(line: str, quoted: tuple[tuple[int, int], ...] | list[tuple[
 
 
 def _spans(strings: list[ast.expr]) -> dict[int, list[tuple[int, int]]]:
-    """Return the columns of each line that lie in a string."""
+    """Return for each line the columns that are part of a string."""
     spans: dict[int, list[tuple[int, int]]] = {}
     for node in strings:
         last = node.end_lineno or node.lineno

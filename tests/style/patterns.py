@@ -1,4 +1,4 @@
-"""The patterns of the style in CONTRIBUTING.md that a program can count, and for each the words to write instead."""
+"""The patterns of the style in CONTRIBUTING.md that a program can count, each with the words to write instead."""
 
 import re
 from collections.abc import Iterator
@@ -10,12 +10,12 @@ WORD_LIMIT_OF_A_SENTENCE = 25
 WORD_LIMIT_OF_A_PARAGRAPH = 60
 WORD_LIMIT_OF_A_PAGE = 1500
 STEP_OF_A_PAGE = 500
-"""A page counts once for each step that it is too long, so that a word more or less does not change its count."""
+"""Words above the limit for which a long page counts once more. A few words do not change its count."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One place that a pattern matches."""
+    """A passage that a pattern matches."""
 
     file: str
     line: int
@@ -32,8 +32,8 @@ class Finding:
 class Pattern:
     """Words that the style avoids, in lower case.
 
-    `stems` are parts of these words: a text without any of them is not searched.
-    A match that follows `after` is allowed. `questions` says whether the words count in a question.
+    `stems` are parts of these words: a text without any of them is not searched. A match that follows `after` is
+    allowed. `questions` says whether the pattern also counts in questions.
     """
 
     name: str
@@ -190,7 +190,7 @@ _WORD = re.compile(r"[\w`][\w`'./:=%-]*")
 
 
 def plain(text: str) -> str:
-    """Return the prose of a passage, of the same number of lines: code, addresses and quotations are one word."""
+    """Return the prose of a passage. Each piece of code, address and quotation becomes one word; lines are kept."""
     text = _INLINE.sub(lambda found: CODE + "\n" * found[0].count("\n"), text)
     return _LINK.sub("]", text)
 
@@ -211,7 +211,7 @@ def words(text: str) -> int:
 
 
 def findings(passage: Passage, banned: frozenset[str]) -> Iterator[Finding]:
-    """Yield what the patterns match in a passage. `banned` are the words that no name has."""
+    """Yield a finding for each pattern that matches in a passage. `banned` are words that must not be in names."""
     if passage.kind in ("name", "test-name"):
         yield from _in_name(passage, banned)
         return
@@ -249,7 +249,7 @@ def matches(pattern: Pattern, sentence: str) -> Iterator[int]:
 
 
 def page_finding(file: str, length: int) -> Iterator[Finding]:
-    """Yield a finding for each step that a page of so long is above the most."""
+    """Yield a finding for each step by which a page of this length is above the limit."""
     for excess in range(0, length - WORD_LIMIT_OF_A_PAGE, STEP_OF_A_PAGE):
         text = f"{length} words of running text"
         advice = f"at most {WORD_LIMIT_OF_A_PAGE + excess} words; divide the page by its kinds of text"

@@ -1,4 +1,4 @@
-"""The counter finds the patterns of the style, and nothing in prose that follows it."""
+"""The counter of `tests.style` finds each pattern of the style, and nothing in prose that follows the style."""
 
 import textwrap
 from pathlib import Path

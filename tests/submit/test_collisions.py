@@ -1,4 +1,4 @@
-"""Which project has a domain or a directory that two ask for, and below which directories pods mount nothing."""
+"""Which of two projects has a domain or directory that both ask for, and below which directories pods mount nothing."""
 
 from itertools import permutations
 from typing import Any
@@ -147,7 +147,7 @@ SITE = "gpus.example.com"
 def test_below_the_domain_of_the_site_each_project_has_that_of_its_name_and_no_other(
     mine: str | None, has: str, problem: bool
 ) -> None:
-    """The oldest project has no more right to the domains of others than the youngest."""
+    """Below the site's domain, age gives a project no right to the domain of another project's name."""
     first, second = project("b", ingressDomain=mine), project("a", "2026-01-01T00:00:01Z")
     outcome = granted(first, [first, second], SITE)
     assert outcome.spec.security.ingress_domain == has

@@ -1,4 +1,4 @@
-"""What is given to a container arrives byte for byte."""
+"""Values of variables and arguments arrive in a container byte for byte."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLACEMENT = Placement("team-a", "muster-team-a", "2026-01-01T00:00:00.000001Z")
 
 
 def expanded(text: str, variables: dict[str, str]) -> str:
-    """Expand as Kubernetes does, byte by byte, with what older versions make of a `$` before non-ASCII.
+    """Expand byte by byte as Kubernetes does. Like older versions, change a non-ASCII character after a `$`.
 
     https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/ (EnvVar.value)
     """

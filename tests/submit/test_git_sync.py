@@ -1,4 +1,4 @@
-"""The script that clones, run with the real Git and a real shell."""
+"""The script of the init container that clones a repository, run with real Git and a real shell."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def commit(folder: Path, text: str) -> str:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    """A repository whose default branch is `trunk`, with a tag, a branch, and a commit that no branch has."""
+    """Make a repository with the default branch `trunk`, a tag, a branch, and a commit on no branch. Return it and its
+    commits.
+    """
     folder = tmp_path / "upstream"
     folder.mkdir()
     git(folder, "init", "-qb", "trunk")
@@ -129,7 +131,7 @@ def test_given_text_never_becomes_part_of_the_script(tmp_path: Path) -> None:
 
 
 def made(text: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Return the pod's specification and what stands beside the job, by kind."""
+    """Return the pod's specification, and the dependent objects of the job by kind."""
     request = Submission("x", "image", "ann", git=parse_git_source(text))
     beside = {body["kind"]: body for _, body in dependent_manifests(request, PLACEMENT, None)}
     spec: dict[str, Any] = workload_manifest(request, PLACEMENT)["spec"]["template"]["spec"]

@@ -41,7 +41,7 @@ def container(**values: Any) -> dict[str, Any]:
 
 
 def beside(request: Submission, taken: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return what stands beside the workload by kind; claims by name."""
+    """Return the dependent objects of the workload by kind, and claims by name."""
     owner = owner_reference(workload_resource(request), request.name, "uid-1")
     found = [body for _, body in dependent_manifests(request, PLACEMENT, owner, taken)]
     assert all(each["metadata"]["ownerReferences"] == [owner] for each in found)
@@ -149,7 +149,9 @@ def test_a_container_with_a_part_learns_its_device_from_the_annotation_that_the_
 
 
 def test_of_whole_gpus_the_device_plugin_tells_the_container() -> None:
-    """The kubelet puts the pod's variables after those of the plugin, and the last one wins."""
+    """The kubelet adds the pod's variables after those of the device plugin, so a variable of the pod would replace its
+    list.
+    """
     environment = {each["name"]: each.get("value") for each in container(gpu_milli=2000)["env"]}
     assert environment == {"JOB_NAME": "hyper1", "RUNAI_NUM_OF_GPUS": "2"}
 

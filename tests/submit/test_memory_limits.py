@@ -1,4 +1,4 @@
-"""What pods with a part of a GPU mount, and what is written on them: exact bytes of what their GPUs really have."""
+"""Memory limits of pods with a GPU fraction: the mounts, and the annotation with exact bytes of each GPU."""
 
 from typing import Any
 

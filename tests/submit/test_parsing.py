@@ -1,4 +1,4 @@
-"""The notations of values: what can be meant is read, the rest is refused by name (parsing, mount_parsing)."""
+"""Covers the parsing of option values (`parsing`, `mount_parsing`): invalid values are refused by name."""
 
 from __future__ import annotations
 

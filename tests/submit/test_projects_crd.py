@@ -1,4 +1,6 @@
-"""What the definition of projects lets the API server store can be read: else one field costs a whole project."""
+"""Every project that the CRD lets the API server store can be read; otherwise one field would
+cost the whole project.
+"""
 
 import re
 from typing import Any
@@ -31,17 +33,17 @@ def part(unit: str) -> st.SearchStrategy[str]:
 
 
 def matches(schema: dict[str, Any], text: str) -> bool:
-    """Whether the schema lets the text in, its rules aside."""
+    """Return whether the schema accepts the text, without its CEL rules."""
     is_long_enough = schema.get("minLength", 0) <= len(text) <= schema["maxLength"]
     return is_long_enough and re.fullmatch(schema["pattern"], text) is not None
 
 
 def within_max(text: str) -> bool:
-    """What the rule on amounts says."""
+    """Return whether the CEL rule for amounts accepts the text."""
     try:
         return memory_bytes(text) <= 8 * 10**15
     except ValueError:
-        return False  # more than any quantity can be
+        return False  # the amount exceeds every quantity
 
 
 def readable(**spec: Any) -> None:

@@ -1,4 +1,4 @@
-"""What stands on a project's namespace, and which submissions it stands against."""
+"""Labels and annotations of a project's namespace, and the submissions that they refuse."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a submission asks for is possible, and its values fit together."""
+"""A submission is refused if a value is impossible or contradicts another value."""
 
 from __future__ import annotations
 

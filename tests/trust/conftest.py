@@ -1,7 +1,7 @@
-"""One control plane for the folder, with the operator and people who have tokens of their own.
+"""One control plane for the folder, with the operator and users that have their own tokens.
 
 ada     member of team-a
-dev     member of team-a, and `edit` of Kubernetes in its namespace: a site's own choice, by which one creates pods
+dev     member of team-a, to whom the site gave Kubernetes' role `edit` in its namespace, so that dev may create pods
 lea     muster-project-admin of team-a
 bob     member of team-b
 """
@@ -42,7 +42,7 @@ project create team-b -g 2 --member user:{account("bob")}
 
 @dataclass(frozen=True)
 class Site:
-    """A cluster of two nodes with eight GPUs each, and the kubeconfigs of people by name."""
+    """A cluster of two nodes with eight GPUs each, and the kubeconfig of each user by name."""
 
     lab: Lab
     kubeconfigs: dict[str, Path]
@@ -50,7 +50,7 @@ class Site:
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The cluster, its policies in force."""
+    """Start the cluster, and wait until its policies are enforced."""
     directory = tmp_path_factory.mktemp("trust")
     lab = start(f"trust-{os.getpid()}", nodes=2, detach=False, state_dir=directory / "labs")
     try:
@@ -90,7 +90,9 @@ async def lea(site: Site) -> AsyncIterator[Transport]:
 
 
 async def _people(lab: Lab, directory: Path) -> dict[str, Path]:
-    """Make the accounts, with tokens, and give them what they have besides their projects."""
+    """Create the service accounts, bind their roles in addition to their memberships, and return their kubeconfigs by
+    name.
+    """
     async with Transport(load_access(lab.kubeconfig)) as transport:
         await apply(transport, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PEOPLE}})
         kubeconfigs = {}
@@ -127,7 +129,7 @@ def _binding(person: str, role: str) -> dict[str, Any]:
 
 
 async def _until_enforced(site: Site) -> None:
-    """The API server learns of policies by watches of its own."""
+    """Wait until the API server enforces the policies, which it learns of by watches of its own."""
     async with (
         Transport(load_access(site.kubeconfigs["ada"])) as transport,
         asyncio.timeout(DEADLINE_SECONDS),
@@ -140,5 +142,5 @@ async def _until_enforced(site: Site) -> None:
                 if "rule node-name" in str(error):
                     break
             await asyncio.sleep(0.05)
-        # the labels and annotations of its namespaces are there with the first of them
+        # A namespace is created with its labels and annotations.
         await transport.get(NAMESPACES.path(None, HOME))

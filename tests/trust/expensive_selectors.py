@@ -74,7 +74,7 @@ SHAPES: dict[str, Callable[[int], str]] = {
     "nested": lambda seed: "(" * 20 + f"{seed} >= 0" + ")" * 20,
     "missing": lambda seed: f"{OWN}.missing{seed} == 1",
 }
-"""Each returns another expression for each number; most are true for every device."""
+"""Each shape returns a different expression for each number. Most expressions are true for every device."""
 
 
 def claims(shape: str, count: int, first: int = 0) -> Iterator[dict[str, Any]]:
@@ -89,7 +89,7 @@ def claims(shape: str, count: int, first: int = 0) -> Iterator[dict[str, Any]]:
 
 
 def claim(name: str, *requests: dict[str, Any]) -> dict[str, Any]:
-    """A claim with these requests."""
+    """Return a claim with these requests."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
@@ -99,7 +99,7 @@ def claim(name: str, *requests: dict[str, Any]) -> dict[str, Any]:
 
 
 def prioritized(shape: str, name: str) -> dict[str, Any]:
-    """A claim with eight alternatives of four expensive selectors each."""
+    """Return a claim with eight alternatives of four expensive selectors each."""
     alternatives = [
         {
             "name": f"a{index}",
@@ -138,7 +138,7 @@ def _published(node: str) -> dict[str, Any]:
 
 
 def device_class(name: str, *expressions: str) -> dict[str, Any]:
-    """A class of the devices for which all expressions are true."""
+    """Return a class of devices for which all expressions are true."""
     selectors = [{"cel": {"expression": expression}} for expression in expressions]
     return {
         "apiVersion": "resource.k8s.io/v1",
@@ -149,7 +149,7 @@ def device_class(name: str, *expressions: str) -> dict[str, Any]:
 
 
 async def publish_nodes(transport: Transport, count: int, *, tainted: bool = False) -> None:
-    """Create the nodes `dra-0`, `dra-1`, … whose eight GPUs a driver publishes, and the class of GPUs."""
+    """Create nodes `dra-0`, `dra-1`, … with slices of eight GPUs each, and the device class of the GPUs."""
     profile = profiles.load(profiles.DEFAULT_PROFILE)
     capacity = {key: amount for key, amount in profile.capacity.items() if key != "nvidia.com/gpu"}
     labels = {key: text for key, text in profile.labels.items() if not key.startswith("nvidia.com/")}

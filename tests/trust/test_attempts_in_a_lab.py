@@ -1,7 +1,7 @@
-"""Attempts to take more, see more or break more than the project grants, as members with tokens of their own.
+"""Attempts of members to take, see or break more than their project grants, each with the member's own token.
 
-Each is denied with a message, leaves nothing behind, and affects nobody else. What the letters are stands in
-docs/explanation/security.md.
+Each attempt is denied with a message, leaves no object, and affects no other user. docs/explanation/security.md
+explains the numbers and letters of the attempts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ROOT: dict[str, Any] = {
 
 ATTEMPTS: dict[str, tuple[str, Body]] = {
     "1-root-of-a-control-plane-node": (
-        "(node-name|host-namespaces)",  # of two policies either may have the first word
+        "(node-name|host-namespaces)",  # either of two policies may deny first
         template(container=security(privileged=True), nodeName="control-plane", **ROOT),
     ),
     "1-root-of-any-node": ("privileged", template(container=security(privileged=True))),
@@ -84,11 +84,11 @@ ATTEMPTS: dict[str, tuple[str, Body]] = {
     ),
     "3h-critical-for-the-node": ("priority-class", template(priorityClassName="system-node-critical")),
 }
-"""By point of the review, and what of it: the rule that refuses it, and what is created."""
+"""The rule that refuses each attempt, and the template that the attempt creates, by the attempt's number and name."""
 
 
 async def everything(admin: Transport) -> dict[str, int]:
-    """How many objects there are of each kind that an attempt could leave behind."""
+    """Return the number of objects of each kind that an attempt could leave behind."""
     kinds: list[Resource] = [PODS, JOBS, SERVICES, INGRESSES]
     counts = {}
     for kind in kinds:
@@ -159,7 +159,7 @@ async def test_the_namespace_of_another_project_is_closed(site: Site) -> None:
 
 
 async def test_legitimate_requests_still_work(site: Site, admin: Transport) -> None:
-    """A member submits and is given devices by the operator; an administrator puts a pod on a node to look at it."""
+    """A member's job is bound and gets devices, and an administrator can place a pod on a chosen node."""
     submitted = await asyncio.to_thread(
         muster, site.kubeconfigs["ada"], "submit", "mine", "-i", "image", "-g", "1", "-p", "team-a"
     )
@@ -181,7 +181,7 @@ async def test_legitimate_requests_still_work(site: Site, admin: Transport) -> N
 
 
 async def pods(admin: Transport) -> list[Pod]:
-    """The pods in the namespace of team-a."""
+    """Return the pods in the namespace of team-a."""
     return (await admin.list(PODS.path(HOME), Pod)).items
 
 

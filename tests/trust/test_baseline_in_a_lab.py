@@ -1,4 +1,4 @@
-"""Our policy of the level `baseline` against Kubernetes' own Pod Security admission, on random pods."""
+"""Muster's policy for the level `baseline` decides as Kubernetes' own Pod Security admission does, on random pods."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ SPECS = st.fixed_dictionaries(
 
 
 async def verdict(dev: Transport, namespace: str, body: Body) -> bool | None:
-    """Whether the pod could be created there; None: nowhere."""
+    """Return whether the user may create the pod in the namespace; None if the pod itself is invalid."""
     try:
         await dev.create(PODS.path(namespace), body, params=DRY_RUN)
     except (Forbidden, Invalid) as error:
@@ -94,7 +94,7 @@ async def verdict(dev: Transport, namespace: str, body: Body) -> bool | None:
 
 
 async def prepare(site: Site) -> None:
-    """Make both namespaces, in which dev may create pods, and wait until both refuse."""
+    """Make both namespaces, in which dev may create pods, and wait until both refuse a privileged pod."""
     group = "rbac.authorization.k8s.io"
     async with Transport(load_access(site.kubeconfigs["admin"])) as admin:
         for name, labels in NAMESPACES.items():
@@ -115,7 +115,7 @@ async def prepare(site: Site) -> None:
         while True:
             try:
                 answers = [await verdict(dev, name, body) for name in NAMESPACES for body in (bad, good)]
-            except Forbidden:  # the binding is not known yet
+            except Forbidden:  # the API server does not know the role binding yet
                 answers = []
             if answers == [False, True, False, True]:
                 return

@@ -1,7 +1,8 @@
-"""Expensive selectors cost only their owner: the operator stays small, and binds jobs of another project in time.
+"""Expensive selectors slow down only their own project: the operator stays small, and binds jobs of another project in
+time.
 
-Runs by itself with `pytest -m lab tests/trust/test_expensive_selectors_in_a_lab.py`. With root and a memory controller
-the operator runs in a cgroup of 512 MiB.
+The test runs by itself with `pytest -m lab tests/trust/test_expensive_selectors_in_a_lab.py`. If the test is root and
+has a memory controller, the operator runs in a cgroup of 512 MiB.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def own_lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 class Cluster:
-    """What a test does with the cluster: `waiting` is what pods say of themselves."""
+    """Creates claims and jobs in the cluster, and counts the claims that the API server accepts and refuses."""
 
     def __init__(self, transport: Transport, pods: Reflector[Pod]) -> None:
         self._transport = transport
@@ -78,7 +79,7 @@ class Cluster:
             await self._transport.create(DEVICE_CLASSES.path(), device_class(f"class-{shape}", *expressions))
 
     async def create_claim(self, body: dict[str, Any], shape: str, namespace: str = HOME) -> bool:
-        """Create a claim with a Job that names it, unless the API server refuses the claim."""
+        """Create a claim and a Job that names it. Return False, without a Job, if the API server refuses the claim."""
         name = body["metadata"]["name"]
         try:
             await self._transport.create(RESOURCE_CLAIMS.path(namespace), body)
@@ -98,7 +99,7 @@ class Cluster:
         return [pod for pod in self._pods.objects.values() if pod.metadata.labels.get("job-name") == name]
 
     async def bound_within(self, name: str, *, with_claim: bool) -> float:
-        """Create a job of the other project, and return the seconds until it is bound."""
+        """Create a job in team-b, and return the seconds until its pod is bound."""
         started = time.monotonic()
         if with_claim:
             body = claim(name, {"name": "gpu", "exactly": {"deviceClassName": DRIVER}})

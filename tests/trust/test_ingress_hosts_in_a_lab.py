@@ -1,7 +1,7 @@
 """A site's ingress class and domain, from the operator's options to the Ingresses of members and their SERVICE URLs.
 
-Covers `orchestrator.submit.collisions`, `orchestrator.submit.network` and the policy muster-ingresses. No
-controller runs here: what it would write into the status of an Ingress is written by the test.
+Covers `orchestrator.submit.collisions`, `orchestrator.submit.network` and the policy muster-ingresses. No ingress
+controller runs: the test writes the status of each Ingress.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ pytestmark = pytest.mark.lab
 
 DOMAIN = "gpus.example.com"
 LONG = "p" * 52
-"""As long as the name of a project or job may be."""
+"""The longest name that a project or job may have."""
 OURS, THEIRS = "muster-team-a", "muster-team-b"
 NOTEBOOK = ("-i", "image", "--interactive", "-s", "ingress", "--port", "8888")
 
 
 @pytest.fixture(scope="module")
 def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cluster whose operator has a class and a domain; ada is a member of team-a."""
+    """Start a cluster whose operator has an ingress class and a domain, and in which ada is a member of team-a."""
     folder = tmp_path_factory.mktemp("ingress")
     lab = musterlab.cluster.start("ingress-hosts", nodes=1, detach=False, state_dir=folder / "labs")
     try:
@@ -71,7 +71,7 @@ async def ada(kubeconfig: Path) -> AsyncIterator[Transport]:
 
 
 async def until_annotated(admin: Transport, namespace: str, host: str) -> None:
-    """Wait for the host on the namespace of a project."""
+    """Wait until the annotation of a project's namespace has this host."""
     async with asyncio.timeout(DEADLINE_SECONDS):
         annotations: dict[str, str] = {}
         while annotations.get("muster.dev/ingress-host") != host:
@@ -80,7 +80,7 @@ async def until_annotated(admin: Transport, namespace: str, host: str) -> None:
 
 
 async def test_jobs_of_one_name_have_hosts_of_their_projects(kubeconfig: Path, admin: Transport) -> None:
-    """What is made passes the policy, for a member who may not see the Ingresses of others too."""
+    """The Ingresses pass the policy, even for a member who may not see the Ingresses of other projects."""
     member = ("--as", "ada", "--as-group", "system:authenticated")
     await asyncio.to_thread(must, kubeconfig, *member, "submit", "note", *NOTEBOOK, "-p", "team-a")
     for project, name in (("team-b", "note"), (LONG, LONG)):
@@ -127,7 +127,7 @@ async def test_below_the_host_of_its_project_a_member_may_choose(host: str, ada:
 
 
 async def test_a_project_is_not_given_the_domain_of_another(admin: Transport) -> None:
-    """Not even by its specification; a domain elsewhere it is given, and has it as its host."""
+    """The project's own specification cannot give it another project's domain, but gives it a domain elsewhere."""
     project = PROJECTS.path(None, "team-a")
     wanted = {"spec": {"security": {"ingressDomain": f"team-b.{DOMAIN}"}}}
     await admin.patch(project, wanted)

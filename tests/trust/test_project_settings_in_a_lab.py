@@ -1,4 +1,4 @@
-"""What an administrator allows a project beyond the rest: who may say it, and what the policies make of it."""
+"""Security settings of a project: who may set them, and which requests the policies then allow."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ ENFORCE = "pod-security.kubernetes.io/enforce"
 
 
 async def allow(admin: Transport, *, closed: bool = False, **fields: Any) -> Namespace:
-    """Set the security of team-a to these fields; return its namespace as the operator has made it.
+    """Set the security of team-a to these fields. Return its namespace once the operator has updated it.
 
-    `closed`: others write below its directories.
+    `closed` says that another project writes below one of the directories.
     """
     before = await admin.get(PROJECTS.path(None, "team-a"))
     nothing = dict.fromkeys(before["spec"].get("security", {}))
@@ -79,13 +79,13 @@ async def allow(admin: Transport, *, closed: bool = False, **fields: Any) -> Nam
 
 @pytest.fixture
 async def project(admin: Transport) -> AsyncIterator[Transport]:
-    """An administrator's access, team-a with what every project has at the end."""
+    """Yield an administrator's access. At the end reset the security of team-a."""
     yield admin
     await allow(admin)
 
 
 async def outcome(person: Transport, body: Body) -> str:
-    """`allowed`, or what was said against it, of a Job that would be created."""
+    """Create a Job as a dry run. Return `allowed`, or the error message."""
     try:
         await person.create(JOBS.path(HOME), body, params=DRY_RUN)
     except ClusterError as error:
@@ -94,7 +94,7 @@ async def outcome(person: Transport, body: Body) -> str:
 
 
 async def until_outcome(person: Transport, body: Body, words: str) -> None:
-    """Wait until the API server has seen the namespace as it is now, and says so."""
+    """Wait until the API server answers with these words, by the namespace's present settings."""
     async with asyncio.timeout(DEADLINE_SECONDS):
         while words not in (latest := await outcome(person, body)):
             assert latest == "allowed" or "rule" in latest, latest
@@ -118,10 +118,10 @@ async def test_only_an_administrator_sets_the_rights_of_a_project(site: Site, pe
             (NETWORK_POLICIES.path(HOME, "muster-default"), {"spec": {"ingress": [{}]}}),
         ):
             if person == "dev" and "networkpolicies" in path:
-                continue  # a site that gives the role `edit` gives this with it
+                continue  # the role `edit` includes this right
             with pytest.raises(Forbidden):
                 await transport.patch(path, body)
-        # nor by a role of their own making
+        # A user cannot get the right by binding a role either.
         with pytest.raises(Forbidden):
             await transport.create(ROLE_BINDINGS.path(HOME), _cluster_admin(person))
 
@@ -177,7 +177,8 @@ async def test_directories(project: Transport, ada: Transport, dev: Transport) -
             {"path": "/exports/sets", "nfsServer": "nas"},
         ],
     )
-    assert namespace.metadata.labels[ENFORCE] == "privileged"  # Kubernetes' baseline would allow none
+    # Kubernetes' level baseline would refuse hostPath volumes
+    assert namespace.metadata.labels[ENFORCE] == "privileged"
     await until_outcome(ada, job("x", volume(host("/scratch"))), "allowed")
     allowed = [
         volume(host("/scratch")),
@@ -188,7 +189,7 @@ async def test_directories(project: Transport, ada: Transport, dev: Transport) -
     ]
     refused = [
         volume(host("/")),
-        volume(host("/scratch/a")),  # a link that somebody made there leads anywhere
+        volume(host("/scratch/a")),  # a user may have made a link there to any path
         volume(host("/scratches")),
         volume(host("/raid/sets")),
         volume(host("/raid/setsandmore"), read_only=True),
@@ -214,7 +215,7 @@ async def test_directories(project: Transport, ada: Transport, dev: Transport) -
                 await ada.create(resource.path(HOME), body, params=DRY_RUN)
         with pytest.raises(Invalid, match="rule directories"):
             await dev.create(PODS.path(HOME), pod("x", content), params=DRY_RUN)
-    # the rest of the baseline goes on to hold, without Kubernetes' own admission of it
+    # Muster's policy enforces the rest of the level baseline in place of Kubernetes' own admission.
     with pytest.raises(Invalid, match="rule privileged"):
         await dev.create(PODS.path(HOME), pod("x", template(container=security(privileged=True))))
 
@@ -222,7 +223,9 @@ async def test_directories(project: Transport, ada: Transport, dev: Transport) -
 async def test_below_a_directory_in_which_another_project_writes_nothing_is_mounted(
     project: Transport, ada: Transport
 ) -> None:
-    """A member of both could otherwise read all of a node: by a link in the one that the other's pod mounts."""
+    """A member of both projects could make a link there in a pod of team-b, and read any file
+    of the node through it.
+    """
     writes = {"spec": {"security": {"directories": [{"path": "/data/b", "writable": True}]}}}
     await project.patch(PROJECTS.path(None, "team-b"), writes)
     try:
@@ -236,7 +239,7 @@ async def test_below_a_directory_in_which_another_project_writes_nothing_is_moun
 
 
 async def test_a_colliding_setting_belongs_to_the_older_project(project: Transport) -> None:
-    """team-a was made before team-b."""
+    """team-a is the older project."""
     await allow(project, ingressDomain="example.com", directories=[{"path": "/data/a"}])
     security = {
         "ingressDomain": "b.example.com",
@@ -322,7 +325,7 @@ async def test_classes_grace_scheduler_and_domain(project: Transport, ada: Trans
 
 
 async def test_no_other_projects_pods_reach_into_a_namespace(admin: Transport) -> None:
-    """The lab has no network that would enforce it: what is looked at are the objects."""
+    """The lab has no network that enforces policies, so the test checks the NetworkPolicy objects."""
     default = (await admin.get(NETWORK_POLICIES.path(HOME, "muster-default")))["spec"]
     exposed = (await admin.get(NETWORK_POLICIES.path(HOME, "muster-default-exposed")))["spec"]
     outside = {"matchExpressions": [{"key": "muster.dev/project", "operator": "DoesNotExist"}]}
@@ -372,7 +375,7 @@ def test_the_command_line_names_impossible_requests_before_anything_is_created(
 
 
 async def test_an_administrator_sees_refused_objects_first(site: Site, admin: Transport) -> None:
-    """Warn and Audit instead of Deny: the same policies, other bindings."""
+    """With the bindings of the mode `warn`, the same policies only warn and audit."""
     kinds = ("ValidatingAdmissionPolicyBinding",)
     warned = [body for body in documents(render("any", policies=PolicyMode.WARN)) if body["kind"] in kinds]
     denied = [body for body in documents(render("any")) if body["kind"] in kinds]
@@ -448,7 +451,9 @@ async def test_containers_can_be_asked_to_say_which_devices_they_see(
 
 
 async def _debug_with_any_image(admin: Transport, dev: Transport, policy: Body) -> None:
-    """Add containers to a pod that is there, as `kubectl debug` does, by somebody whom the site lets do that."""
+    """As a user with a role for `kubectl debug`, add containers to a running pod, and check
+    which of them are refused.
+    """
     void = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}
     role = {"kind": "ClusterRole", "name": "debuggers", "apiGroup": "rbac.authorization.k8s.io"}
     subject = {"kind": "ServiceAccount", "name": "dev", "namespace": PEOPLE}

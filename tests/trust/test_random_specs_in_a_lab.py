@@ -1,6 +1,6 @@
-"""Five hundred specifications made from what members may write, scheduled by the operator on a real API server.
+"""Five hundred random specifications of members, scheduled by the operator on a real API server.
 
-No project ever holds more GPUs than its limit, counted by code of its own, and nothing is outside of its namespace.
+By the test's own count, the project never holds more GPUs than its limit, and no pod is outside its namespace.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ OBJECT = st.fixed_dictionaries(
 
 
 def body_of(choice: Body, name: str, node: str) -> tuple[Resource, Body]:
-    """What is chosen as an object of that name."""
+    """Return the chosen object with this name, and its resource."""
     spec = {**choice["spec"]}
     for kind in ("containers", "initContainers"):
         if kind in spec:
@@ -99,7 +99,7 @@ def body_of(choice: Body, name: str, node: str) -> tuple[Resource, Body]:
 
 
 def gpus_of(body: Body) -> Fraction:
-    """The GPUs that a pod holds: of its containers together, or of one that comes before them."""
+    """Return the GPUs that a pod holds: the sum of its containers, or the most of any init container."""
     spec, annotations = body["spec"], body["metadata"].get("annotations", {})
 
     def whole(container: Body) -> Fraction:
@@ -112,12 +112,13 @@ def gpus_of(body: Body) -> Fraction:
         devices = int(annotations.get("muster.dev/gpu-fraction-devices") or 1)
         return Fraction(annotations["muster.dev/gpu-fraction"]) * devices
     if count == 0 and "muster.dev/gpu-memory" in annotations:
-        return Fraction(len(annotations.get("muster.dev/gpu-devices", "").split(",")), 2)  # 40G of 80
+        # 40G of a GPU's 80G
+        return Fraction(len(annotations.get("muster.dev/gpu-devices", "").split(",")), 2)
     return count
 
 
 def held(items: list[Body]) -> Fraction:
-    """The GPUs of the pods that are on a node and have not ended."""
+    """Return the number of GPUs of pods that have a node and have not ended."""
     on_nodes = [
         one
         for one in items
@@ -127,7 +128,7 @@ def held(items: list[Body]) -> Fraction:
 
 
 class Batch:
-    """Fifty objects, created at once as somebody who may create pods, looked at until nothing changes, and deleted."""
+    """Creates fifty objects at once as a user with the role `edit`, waits until nothing changes, and deletes them."""
 
     def __init__(self, dev: Transport, admin: Transport, number: int) -> None:
         self._dev = dev
@@ -160,7 +161,7 @@ class Batch:
             self.outcomes["a rule" if "rule" in str(error) else "not possible"] += 1
 
     async def _settle(self) -> None:
-        """Look until every pod that muster schedules is on a node or has been told why not, and it stays so."""
+        """Check the limit until each of muster's pods has a node or a reason for none, and nothing changes any more."""
         calm, before = 0, None
         async with asyncio.timeout(DEADLINE_SECONDS):
             while calm < 5:
@@ -209,5 +210,5 @@ def test_none_of_500_takes_more_than_the_limit_or_leaves_its_namespace(site: Sit
 
     holds()
     assert sum(outcomes.values()) >= BATCH * BATCHES
-    assert outcomes["created"] >= BATCHES, outcomes  # else nothing was proved
+    assert outcomes["created"] >= BATCHES, outcomes  # otherwise the test proves nothing
     assert outcomes["a rule"] >= BATCHES, outcomes

@@ -1,4 +1,4 @@
-"""The policies rule by rule, on a real API server: what each refuses, to whom, and the nearest that it lets through."""
+"""Each rule of the policies on a real API server: the requests that it refuses, and similar requests that it allows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
 
 
 def beside(namespaces: Body) -> Body:
-    """An affinity to the pods of these namespaces."""
+    """Return a required affinity to pods in these namespaces."""
     term = {**TERM, "namespaceSelector": namespaces}
     return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
@@ -131,7 +131,9 @@ REFUSED = {
     "directories": volume({"hostPath": {"path": "/"}}),
     "directories-nfs": volume({"nfs": {"server": "nas", "path": "/exports/team-b"}}),
 }
-"""What nobody in a project may do, by the rule that refuses it; what follows the rule's name says how."""
+"""Templates that no member of a project may use. A key is the name of the rule that refuses it, with a suffix for
+variants.
+"""
 
 ALLOWED = {
     "plain": template(),
@@ -170,7 +172,7 @@ ALLOWED = {
 
 @pytest.fixture(scope="module", autouse=True)
 def highest_priority(site: Site) -> None:
-    """A PriorityClass of the site above all of muster's."""
+    """Create a PriorityClass of the site above all of muster's."""
 
     async def make() -> None:
         async with Transport(load_access(site.kubeconfigs["admin"])) as transport:
@@ -194,7 +196,7 @@ async def test_no_member_of_a_project_may(
 
 
 def denial_pattern(resource: Resource, rule: str) -> str:
-    """What is said: of pods, Kubernetes' own admission of the level may have the first word."""
+    """Return the pattern of the error. For a pod, Kubernetes' own Pod Security admission may refuse first."""
     ours = f"rule {rule}: [a-z]"
     return f"{ours}|violates PodSecurity" if resource == PODS else ours
 
@@ -234,7 +236,8 @@ async def test_every_member_of_a_project_may(case: str, ada: Transport, dev: Tra
 @pytest.mark.parametrize("case", ["node-name", "operator-annotations", "priority-class", "gpu-scheduler"])
 async def test_administrators_of_projects_may_for_pods_of_their_own(case: str, admin: Transport) -> None:
     await admin.create(PODS.path(HOME), pod(case, REFUSED[case]), params=DRY_RUN)
-    with pytest.raises(Invalid, match=f"rule {case}"):  # its pods are not the administrator's own
+    # a controller's account creates the Job's pods, not the administrator
+    with pytest.raises(Invalid, match=f"rule {case}"):
         await admin.create(JOBS.path(HOME), job(case, REFUSED[case]), params=DRY_RUN)
 
 
@@ -299,7 +302,7 @@ async def test_a_toleration_of_the_control_plane_is_not_added_later(dev: Transpo
     path = PODS.path(HOME, "tolerates")
     await dev.create(PODS.path(HOME), pod("tolerates", template()))
     try:
-        known = (await admin.get(path))["spec"]["tolerations"]  # the API server adds some of its own
+        known = (await admin.get(path))["spec"]["tolerations"]  # the API server adds some tolerations
         other, forbidden = (
             {"spec": {"tolerations": [*known, {"key": taint, "operator": "Exists"}]}}
             for taint in ("site/any", CONTROL_PLANE)
@@ -314,7 +317,7 @@ async def test_a_toleration_of_the_control_plane_is_not_added_later(dev: Transpo
 async def test_a_reason_of_an_eviction_is_not_written_in_the_operators_name(
     dev: Transport, admin: Transport
 ) -> None:
-    """By a field manager of its name, by which a new leader takes it for its predecessor's."""
+    """A new leader takes an eviction reason for its predecessor's if the field manager has the operator's name."""
     path = PODS.path(HOME, "forged")
     await dev.create(PODS.path(HOME), pod("forged", template()))
     try:
@@ -349,7 +352,7 @@ async def test_the_binding_of_a_pod_is_immutable(metadata: Body, dev: Transport,
 
 
 async def test_objects_that_broke_a_rule_before_remain_manageable(admin: Transport) -> None:
-    """A Job of a time without policies: it can be suspended and annotated, its template is what counts."""
+    """A Job from before the policies can be suspended and annotated, but a change of its template is checked."""
     await admin.create(
         NAMESPACES.path(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "older"}}
     )

@@ -1,4 +1,4 @@
-"""Every rule of the policies again, on the other ways by which its object comes: updates, subresources, claims."""
+"""Every rule of the policies also holds for updates, subresources and claims."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ GATED = {"schedulingGates": [{"name": "tests/gate"}]}
 
 
 def controller(name: str, content: Body) -> Body:
-    """Return a ReplicationController of this template."""
+    """Return a ReplicationController from a template."""
     body = service_like(REPLICATION_CONTROLLERS, name, content, replicas=0)
     return {**body, "spec": {**body["spec"], "selector": {"app": "trust"}}}
 
@@ -69,7 +69,7 @@ def alone(body: Body) -> Body:
 
 
 def of_all(name: str, content: Body) -> list[tuple[Resource, Body]]:
-    """Return what the two people of a project may create of a template."""
+    """Return the objects from a template that ada or dev may create."""
     return [
         *of_members(name, content),
         *of_editors(name, content),
@@ -79,7 +79,9 @@ def of_all(name: str, content: Body) -> list[tuple[Resource, Body]]:
 
 @pytest.fixture(scope="module")
 def there(site: Site) -> Iterator[None]:
-    """One object of each kind that breaks no rule; the pod is gated and the Job suspended, so that more may change."""
+    """Create an object of each kind that breaks no rule. The pod is gated and the Job suspended, so that more fields
+    can change.
+    """
 
     async def make(transport: Transport) -> None:
         for resource, body in of_all(NAME, template()):
@@ -105,7 +107,7 @@ def there(site: Site) -> Iterator[None]:
 @pytest.mark.usefixtures("there")
 @pytest.mark.parametrize("case", REFUSED)
 async def test_no_rule_is_broken_by_an_update(case: str, dev: Transport) -> None:
-    """The whole object replaces one that breaks none. Kubernetes itself lets nobody change some fields."""
+    """The update replaces a whole object that breaks no rule. Kubernetes itself refuses changes of some fields."""
     for resource, body in of_all(NAME, REFUSED[case]):
         if resource == JOBS:
             body["spec"]["suspend"] = True
@@ -135,7 +137,7 @@ async def test_no_annotation_that_breaks_a_rule_is_added_to_a_pod(
 
 @pytest.fixture
 async def eve(site: Site, admin: Transport, tmp_path: Path) -> AsyncIterator[Transport]:
-    """Somebody to whom the site gave a role of its own with every right on pods."""
+    """Yield the access of eve, to whom a role of the site gives every right on the namespace's core resources."""
     metadata = {"name": "eve", "namespace": PEOPLE}
     await apply(admin, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
     group = "rbac.authorization.k8s.io"
@@ -201,13 +203,13 @@ async def test_a_member_does_not_bind_pods_past_the_scheduler(eve: Transport, ad
 
 
 def claim(annotations: dict[str, str] | None = None, **spec: Any) -> Body:
-    """Return what stands in a claim and in the template of one."""
+    """Return the metadata and specification of a claim or of a claim template."""
     request = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     return {"metadata": {"annotations": annotations or {}}, "spec": {**request, **spec}}
 
 
 TRIDENT = "trident.netapp.io"
-# Trident v26.06, frontend/csi/controller_helpers/kubernetes/config.go
+# The annotations are those of Trident v26.06, frontend/csi/controller_helpers/kubernetes/config.go.
 CLAIMS_REFUSED = {
     **{
         f"claim-annotations-{word.lower()}": claim({f"{TRIDENT}/{word}": "x"})
@@ -234,7 +236,7 @@ CLAIMS_ALLOWED = {
 
 
 def of_claims(name: str, content: Body) -> list[tuple[Resource, Body]]:
-    """Return a claim, and all that makes one of its template."""
+    """Return a claim, and every object that creates claims from this template."""
     named = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **content}
     set_of = service_like(STATEFUL_SETS, name, template())
     set_of["spec"]["volumeClaimTemplates"] = [
@@ -305,7 +307,7 @@ async def test_a_resource_of_any_device_class_needs_the_scheduler(ada: Transport
 
 
 async def until(admin: Transport, holds: Callable[[dict[str, str]], bool]) -> None:
-    """Wait until the annotations of the project's namespace are so."""
+    """Wait until the condition holds for the annotations of team-a's namespace."""
 
     async def is_so() -> bool:
         namespace = await admin.get(NAMESPACES.path(None, HOME))
@@ -315,7 +317,7 @@ async def until(admin: Transport, holds: Callable[[dict[str, str]], bool]) -> No
 
 
 async def eventually(is_so: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until it is so."""
+    """Wait until the condition holds."""
     async with asyncio.timeout(DEADLINE_SECONDS):
         while True:
             if await is_so():

@@ -1,7 +1,8 @@
-"""What holds where no policy does: whoever goes round the scheduler is charged, and gives back what exceeds the quota.
+"""Without policies, pods that bypass the scheduler still count for their project, and GPUs above its quota are
+reclaimed.
 
-The attempts are plain API calls, on a real API server that takes all of them. Nodes are simulated: whatever is bound to
-them runs, also what a kubelet would refuse.
+The attempts are plain API calls, and a real API server accepts all of them. Nodes are simulated: every pod that is
+bound to a node runs there, even if a kubelet would refuse it.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ ATTEMPTS: dict[str, dict[str, Any]] = {
 def job(
     name: str, gpus: int, *, annotations: dict[str, str] | None = None, spec: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """A Job of one pod with so many GPUs."""
+    """Return a Job of one pod with this number of GPUs."""
     resources = {"limits": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
     pod = {
         "restartPolicy": "Never",
@@ -78,7 +79,7 @@ def job(
 
 @dataclass
 class Cluster:
-    """One node of eight GPUs, two projects with quotas of four, an operator, and no policy."""
+    """A node of eight GPUs, two projects with quotas of four GPUs each, an operator, and no policies."""
 
     kubeconfig: Path
     transport: Transport
@@ -86,7 +87,7 @@ class Cluster:
     projects: Reflector[Project]
 
     def allocated(self) -> dict[str, float]:
-        """What the operator counts each project as holding."""
+        """Return the GPUs that the operator counts for each project."""
         found = {
             each.metadata.name: float(each.status.allocated_gpu) for each in self.projects.objects.values()
         }
@@ -94,7 +95,7 @@ class Cluster:
         return found
 
     def pod_of(self, name: str) -> Pod | None:
-        """The pod of a Job that stays."""
+        """Return a pod of the Job that does not terminate, or None."""
         return next(
             (
                 pod
@@ -110,7 +111,7 @@ class Cluster:
         return pod is not None and pod.status.phase == "Running"
 
     async def clear(self) -> None:
-        """Delete all Jobs, and wait until nobody holds anything."""
+        """Delete all Jobs, and wait until no project holds GPUs."""
         for namespace in (A, B):
             page = await self.transport.get(JOBS.path(namespace))
             for each in page["items"]:
@@ -119,12 +120,14 @@ class Cluster:
         await until(lambda: not self.pods.objects and self.allocated() == {"team-a": 0, "team-b": 0})
 
     async def warned(self, namespace: str) -> str:
-        """What the operator says of pods that count otherwise than they say."""
+        """Return the operator's warnings about pods that do not count as their annotations say."""
         page = await self.transport.list(EVENTS.path(namespace), Event)
         return "\n".join(each.message for each in page.items if each.reason == "Skipped")
 
     async def until_warned(self, namespace: str, words: str) -> None:
-        """Wait for a warning with these words: Events are written when the decision has been carried out."""
+        """Wait for a warning with these words. The operator writes Events only after it has
+        carried out its decision.
+        """
         async with asyncio.timeout(DEADLINE_SECONDS):
             while True:
                 if words in await self.warned(namespace):
@@ -133,7 +136,7 @@ class Cluster:
 
 
 async def until_no_policy_holds(transport: Transport) -> None:
-    """Wait until the API server has noticed that its policies are gone: what they deny is taken."""
+    """Wait until the API server no longer enforces the deleted policies, and accepts a request that they would deny."""
     forbidden = job("forbidden", 8, annotations={DEVICES: ALL}, spec=BY_HAND)
     async with asyncio.timeout(DEADLINE_SECONDS):
         while True:

@@ -1,4 +1,4 @@
-"""The names of a tree for Ansible: what a playbook includes, which variables exist, what roles name."""
+"""The names in a tree for Ansible: included playbooks and roles, variables with defaults, and names that roles use."""
 
 import posixpath
 from collections.abc import Iterator
@@ -12,7 +12,9 @@ Facts = dict[str, Any]
 
 
 def defaults(*trees: Facts) -> dict[str, list[Any]]:
-    """Return each variable with a default in a role or an example, with all its values; also if it is commented out."""
+    """Return each variable that has a default in a role or an example, with all its default values, even if commented
+    out.
+    """
     values: dict[str, list[Any]] = {}
     for tree in trees:
         sets = [
@@ -29,7 +31,7 @@ def defaults(*trees: Facts) -> dict[str, list[Any]]:
 
 
 def named_in_roles(tree: Facts, kind: str) -> set[str]:
-    """Return the packages, units or paths (`files`) that roles of a tree name."""
+    """Return the packages, units or paths (kind `files`) that roles of a tree name."""
     named: set[str] = set()
     for role in tree["roles"].values():
         named |= set(role.get({"files": "paths"}.get(kind, kind), []))
@@ -43,9 +45,9 @@ def named_in_roles(tree: Facts, kind: str) -> set[str]:
 
 
 class Walk:
-    """Everything that a playbook of DeepOps includes by a plain name.
+    """Follows everything that a playbook of DeepOps includes by a plain name.
 
-    `missing` are roles and playbooks that are nowhere, with the place that names them.
+    `missing` has each role or playbook that exists nowhere, with the place that names it.
     """
 
     def __init__(self, deepops: Facts, kubespray: Facts) -> None:
@@ -56,7 +58,7 @@ class Walk:
         self.missing: list[tuple[str, str]] = []
 
     def playbook(self, path: str) -> None:
-        """Walk through a playbook, by its path in DeepOps."""
+        """Follow a playbook, named by its path in DeepOps."""
         if path not in self._playbooks:
             if path not in self._files:
                 self.missing.append((path, "playbook"))
@@ -70,11 +72,11 @@ class Walk:
                 self.role(role, path)
 
     def role(self, name: str, source: str) -> None:
-        """Walk through a role that `source` includes."""
+        """Follow a role that `source` includes."""
         if "{{" in name or name in self.roles:
             return
         self.roles.add(name)
-        # Ansible also looks in the folders above the role that includes it
+        # Ansible also looks in the folders above the role that includes this one
         places = [posixpath.join(str(above), name) for above in PurePosixPath(source).parents]
         place = next((each for each in (name, *places) if each in self._roles), None)
         if place is None:
@@ -90,14 +92,16 @@ def _below(paths: dict[str, Any]) -> dict[str, Any]:
 
 
 def roles_of(playbook: Facts) -> Iterator[str]:
-    """Yield the roles that a playbook names itself."""
+    """Yield the roles that a playbook names directly."""
     for play in playbook["plays"]:
         yield from (each["role"] for each in play.get("roles", []))
         yield from play.get("included_roles", [])
 
 
 def is_shape(value: Any) -> bool:
-    """Whether a value of the facts is an expression, or stands for a longer value; then its type is not known."""
+    """Return whether a value of the facts is an expression or a placeholder for a longer value, so that its type is
+    unknown.
+    """
     if isinstance(value, dict):
         return any(str(key).startswith("$") for key in value)
     return isinstance(value, str) and "{{" in value

@@ -1,4 +1,4 @@
-"""The sources of facts of this folder's tests; tests of a source that is not at hand are deselected, with one line."""
+"""Fixtures for the sources of facts. A test whose source is missing is deselected, and one line per source says so."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.upstream.stage import SITES, Done, run
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests whose facts, checkouts or environment are not at hand."""
+    """Deselect the tests whose facts, checkouts or environment are missing."""
     left_out = [item for item in items if _absent(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _absent(item: pytest.Item) -> list[str]:
-    """Return what a test of a source needs and does not find."""
+    """Return the paths that a test needs and that are missing."""
     parameters = (
         item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     )
@@ -41,7 +41,7 @@ def _absent_environment() -> list[str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name in one line for each source what its tests did not find."""
+    """Write a line for each source that names its missing paths."""
     absent = {f"checks against {source}": facts.missing(source, PROJECTS) for source in SOURCES}
     absent["checks with DeepOps' own Ansible"] = _absent_environment()
     for what, paths in absent.items():
@@ -51,7 +51,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session", params=SOURCES)
 def source(request: pytest.FixtureRequest) -> str:
-    """The source of the facts."""
+    """Return the source of the facts."""
     return str(request.param)
 
 
@@ -75,18 +75,22 @@ def tree(
     kubespray: dict[str, Any],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Tree:
-    """DeepOps as `git clone --recursive` brings it: the checkouts, or the paths and settings that the facts name."""
+    """Return DeepOps as `git clone --recursive` makes it: from the checkouts, or from paths
+    and settings in the facts.
+    """
     base = tmp_path_factory.mktemp(f"deepops-{source}")
     return copied(base, RELEASE) if source == "trees" else made_of_facts(base, RELEASE, deepops, kubespray)
 
 
 @pytest.fixture(scope="session")
 def programs() -> Path:
-    """The programs of DeepOps' environment, which `python -m tests.upstream.environments` makes."""
+    """Return the folder with the programs of DeepOps' environment, which `python -m
+    tests.upstream.environments` makes.
+    """
     return environments.directory(RELEASE) / "bin"
 
 
 @pytest.fixture(scope="session", params=SITES)
 def done(request: pytest.FixtureRequest, tree: Tree, tmp_path_factory: pytest.TempPathFactory) -> Done:
-    """The stage deepops of a site that comes with muster. Its ansible-playbook writes down how it was called."""
+    """Run the stage deepops of an inventory in the repository. Its ansible-playbook records how it was called."""
     return run(request.param, tree, tmp_path_factory.mktemp(request.param))

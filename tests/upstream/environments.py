@@ -1,6 +1,6 @@
-"""The Python environment of each DeepOps of the matrix, made once: `python -m tests.upstream.environments`.
+"""Makes the Python environment of each DeepOps in the matrix once: `python -m tests.upstream.environments`.
 
-It is made from its lock, which needs uv and an index of packages; the tests themselves need neither.
+The lock of the release names the packages. Making an environment needs uv and a package index; the tests need neither.
 """
 
 import hashlib
@@ -16,19 +16,19 @@ from tests.upstream.names import ROLES
 
 
 def lock(release: str) -> Path:
-    """Return the lock of a release of DeepOps."""
+    """Return the lock file of a release of DeepOps."""
     return ROLES / "deepops" / "files" / f"requirements-{release}.txt"
 
 
 def directory(release: str) -> Path:
-    """Return where the environment of a release is, or would be."""
+    """Return the folder for the environment of a release, which may not exist."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     digest = hashlib.sha256(lock(release).read_bytes()).hexdigest()[:16]
     return cache / "muster" / "upstream" / f"deepops-{release}-{digest}"
 
 
 def make(release: str) -> bool:
-    """Make the environment of a release, if it is not there. Returns whether it is there."""
+    """Make the environment of a release if it is missing. Return whether it exists."""
     target = directory(release)
     if (target / "bin" / "ansible-playbook").exists():
         return True
@@ -54,7 +54,7 @@ def make(release: str) -> bool:
 
 if __name__ == "__main__":
     if facts.missing("facts", []):
-        sys.exit()  # no test would use it
+        sys.exit()  # no test would use the environment
     for row in tables()["deepops"]:
         if not make(row["release"]):
             print(f"the environment of DeepOps {row['release']} cannot be made: no test uses it")

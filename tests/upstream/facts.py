@@ -1,7 +1,7 @@
 """The facts of other projects, read in one form from two sources.
 
-`facts` is the folder that `MUSTER_FACTS` names. `trees` are the plain checkouts in the folder that `MUSTER_UPSTREAM`
-names; the program `extract` in the folder of facts reads them.
+The source `facts` is the folder that `MUSTER_FACTS` names. The source `trees` are the checkouts in the folder that
+`MUSTER_UPSTREAM` names; the program `extract` in the folder of facts reads them.
 """
 
 import json
@@ -38,9 +38,9 @@ class Project:
     """A project whose names muster uses."""
 
     file: str
-    """File of the folder of facts."""
+    """Name of the file in the folder of facts."""
     checkout: str
-    """Folder of the plain checkout."""
+    """Name of the folder with the checkout."""
     function: str
     """Function of `extract/projects.py` that reads a checkout."""
     part: str = ""
@@ -59,22 +59,22 @@ PROJECTS = {
 
 
 def folder(variable: str) -> Path | None:
-    """Return the folder that the environment names, or None."""
+    """Return the folder that the environment variable names, or None."""
     value = os.environ.get(variable, "")
     return Path(value).absolute() if value else None
 
 
 def checkout(project: str) -> Path:
-    """Return the checkout of a project. It must be at hand."""
+    """Return the checkout of a project, which must exist."""
     trees = folder(TREES_VARIABLE)
     assert trees is not None, f"{TREES_VARIABLE} names no folder"
     return trees / PROJECTS[project].checkout
 
 
 def missing(source: str, projects: Iterable[str]) -> list[str]:
-    """Return the paths of a source that are not at hand: its variable, files of facts, checkouts."""
+    """Return the paths that a source needs and that are missing, and its environment variables that are not set."""
     facts, trees = folder(FACTS_VARIABLE), folder(TREES_VARIABLE)
-    # the program that reads checkouts is beside the facts
+    # the program that reads checkouts is in the folder of facts
     needed = [facts / "extract" if source == "trees" else facts] if facts else []
     for name in projects:
         if facts and source == "facts":
@@ -88,7 +88,7 @@ def missing(source: str, projects: Iterable[str]) -> list[str]:
 
 @cache
 def read(source: str, project: str) -> dict[str, Any]:
-    """Return the facts of a project from a source. Both must be at hand."""
+    """Return the facts of a project from a source, whose paths must exist."""
     facts, named = folder(FACTS_VARIABLE), PROJECTS[project]
     assert facts is not None, f"{FACTS_VARIABLE} names no folder"
     if source == "facts":
@@ -102,7 +102,7 @@ def read(source: str, project: str) -> dict[str, Any]:
 
 
 def observed(name: str) -> str:
-    """Return the text of a file of `observed`."""
+    """Return the text of a file in the folder `observed` of the facts."""
     facts = folder(FACTS_VARIABLE)
     assert facts is not None, f"{FACTS_VARIABLE} names no folder"
     return (facts / "observed" / name).read_text()

@@ -1,8 +1,8 @@
 """JobSet's own controller for tests in a lab: a Go module like the lab's other programs, built once into the cache.
 
-`jobset/go.mod` pins the version and `go.sum` what it is made of. It runs on loopback only. Its webhooks have a
-certificate so that it starts, and are not registered: the API server fills in what the definition says, and the tests
-write down the rest.
+`jobset/go.mod` pins its version, and `go.sum` the versions of its dependencies. The controller listens on loopback
+only. It needs a certificate for its webhooks to start, but no webhook is registered: the API server sets the defaults
+of the CRD, and the tests set all others.
 """
 
 import json
@@ -36,7 +36,7 @@ RECIPE = Recipe(
 
 
 def program() -> Path:
-    """The controller; skips the test where it is not at hand."""
+    """Return the path of the controller, or skip the test if it cannot be built or downloaded."""
     try:
         return binaries.find(Reporter(lambda _line: None), RECIPE).paths["jobset"]
     except BinariesError as error:
@@ -44,7 +44,7 @@ def program() -> Path:
 
 
 def definition() -> dict[str, Any]:
-    """The definition of JobSets, as that version of the module has it; skips the test where it is not at hand."""
+    """Return the CRD of JobSets in the module's version, or skip the test if the module cannot be downloaded."""
     go = shutil.which("go")
     if go is None:
         pytest.skip("the definition of JobSets is in a Go module, and there is no 'go' on PATH")
@@ -59,7 +59,7 @@ def definition() -> dict[str, Any]:
 
 @contextmanager
 def running(kubeconfig: Path, folder: Path) -> Iterator[None]:
-    """Run the controller; `folder` takes its configuration, certificate and log."""
+    """Run the controller. `folder` gets its configuration, certificate and log."""
     certificate, key = Authority().issue("jobset", host="127.0.0.1")
     (folder / "tls.crt").write_bytes(certificate)
     (folder / "tls.key").write_bytes(key)

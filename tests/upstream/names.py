@@ -1,4 +1,4 @@
-"""Names of other projects in muster's own files: they are read there, so that no list can forget one."""
+"""Names of other projects in muster's own files, read from the files so that no name can be missing in a list."""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ _SUFFIXES = {".j2", ".json", ".md", ".py", ".sh", ".yaml", ".yml"}
 
 @cache
 def product() -> dict[str, str]:
-    """Return the text of each file of the product by its path."""
+    """Return the text of each product file by its path."""
     paths = (path for name in _FOLDERS for path in sorted((ROOT / name).rglob("*")))
     return {
         path.relative_to(ROOT).as_posix(): path.read_text()
@@ -36,7 +36,7 @@ def product() -> dict[str, str]:
 
 
 def found(pattern: str) -> dict[str, str]:
-    """Return each name of the product that matches the pattern, with the first file that has it."""
+    """Return each name in the product that matches the pattern, with the first file that has the name."""
     names: dict[str, str] = {}
     for path, text in product().items():
         for name in re.findall(pattern, text):

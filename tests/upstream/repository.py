@@ -1,4 +1,4 @@
-"""DeepOps as a git repository with kubespray as its submodule, of checkouts or of facts."""
+"""DeepOps as a Git repository with kubespray as its submodule, made from checkouts or from facts."""
 
 import configparser
 import shutil
@@ -15,7 +15,9 @@ _GIT = ["git", "-c", "user.name=test", "-c", "user.email=test@localhost", "-c", 
 
 @dataclass(frozen=True)
 class Tree:
-    """A release of DeepOps. Made of facts, all files are empty but its settings."""
+    """A repository of a release of DeepOps. If it was made from facts, all files but the
+    settings of Ansible are empty.
+    """
 
     release: str
     path: Path
@@ -23,7 +25,7 @@ class Tree:
 
 
 def copied(base: Path, release: str) -> Tree:
-    """Copy the checkouts of DeepOps and kubespray into a repository each."""
+    """Copy the checkouts of DeepOps and kubespray into repositories."""
     without = shutil.ignore_patterns(".git")
     for name in ("deepops", "kubespray"):
         shutil.copytree(facts.checkout(name), base / name, ignore=without, symlinks=True)
@@ -31,7 +33,7 @@ def copied(base: Path, release: str) -> Tree:
 
 
 def made_of_facts(base: Path, release: str, deepops: dict[str, Any], kubespray: dict[str, Any]) -> Tree:
-    """Make a repository each with the paths of DeepOps and kubespray, and the settings of their Ansible."""
+    """Make repositories with the paths of DeepOps and kubespray and the settings of their Ansible."""
     for name, known in (("deepops", deepops), ("kubespray", kubespray)):
         root = base / name
         for path in (*known["paths"]["files"], *known["paths"]["programs"]):
@@ -63,7 +65,7 @@ def _commit(directory: Path) -> None:
 
 
 def git(directory: Path, *arguments: str) -> str:
-    """Run git in a directory. Returns what it prints."""
+    """Run Git in a directory, and return its output."""
     done = subprocess.run([*_GIT, *arguments], cwd=directory, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

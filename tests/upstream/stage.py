@@ -1,6 +1,6 @@
-"""`muster install` of the stage deepops of a site, with an ansible-playbook that writes down how it was called.
+"""The stage deepops of `muster install`, with an ansible-playbook that records how it was called.
 
-That program changes nothing, so the stage ends where it looks for the cluster.
+This program changes nothing, so the stage fails when it looks for the cluster.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ echo "$@" > {calls}/$number.words
 
 @dataclass
 class Done:
-    """What the stage deepops did: the configuration that it wrote, and each call of ansible-playbook."""
+    """The results of the stage deepops: the folder of its configuration, and each call of ansible-playbook."""
 
     name: str
     output: str
@@ -51,7 +51,7 @@ class Done:
 
 
 def run(name: str, tree: Tree, base: Path) -> Done:
-    """Run the stage of a site that comes with muster, with a proxy and a jump host."""
+    """Run the stage for an inventory in the repository, with a proxy and a jump host added."""
     site, calls = SiteUnderTest(base / "site", base / "state"), base / "calls"
     site.directory.mkdir()
     calls.mkdir()
@@ -59,7 +59,8 @@ def run(name: str, tree: Tree, base: Path) -> Done:
     document["deepops"] = {"repository": str(tree.path), "commit": tree.commit}
     document["storage"]["trident"] = {"sha256": "0" * 64}
     if name == "current":
-        document["versions"]["dra"] = "0.4.1"  # one site with the DRA driver, one with the device plugin
+        # One inventory has the DRA driver, the other the device plugin.
+        document["versions"]["dra"] = "0.4.1"
     document["network"]["proxy"] = PROXY
     document["access"] = document.get("access", {}) | JUMP
     site.write(yaml.safe_dump(document))
@@ -83,7 +84,7 @@ def run(name: str, tree: Tree, base: Path) -> Done:
 
 
 def write_program(checkout: Path, release: str, text: str) -> None:
-    """Make the environment of a checkout as if an earlier run had made it, with this ansible-playbook."""
+    """Write an environment beside a checkout as an earlier run would have made it, with this ansible-playbook."""
     environment = Path(f"{checkout}-venv")
     (environment / "bin").mkdir(parents=True)
     program = environment / "bin" / "ansible-playbook"

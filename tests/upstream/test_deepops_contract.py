@@ -1,4 +1,4 @@
-"""The names of DeepOps and kubespray that muster uses exist there: playbooks, variables, groups, releases, choices.
+"""Playbooks, variables, groups, releases and values of DeepOps and kubespray that muster uses exist there.
 
 The names are read from the role `deepops`, the matrix, the schema of the site file and the effects.
 """
@@ -71,10 +71,10 @@ MINORS = {
     )
 }
 _NOT_NAMED = {
-    # changed by useradd and groupadd
+    # useradd and groupadd change these files
     *("/etc/passwd", "/etc/passwd-", "/etc/shadow", "/etc/shadow-"),
     *("/etc/group", "/etc/group-", "/etc/gshadow", "/etc/gshadow-"),
-    "/etc/sysctl.conf",  # where 99-sysctl.conf of Ubuntu leads
+    "/etc/sysctl.conf",  # 99-sysctl.conf of Ubuntu is a link to this file
 }
 CHANGED = [
     (kind, name)
@@ -122,7 +122,7 @@ def test_the_role_names_its_playbooks() -> None:
 
 
 def test_the_walk_finds_roles_of_galaxy(deepops: Facts, kubespray: Facts) -> None:
-    """DeepOps' own playbook for all of it needs them; so it is not run."""
+    """DeepOps' playbook for a whole cluster needs these roles, so muster does not run this playbook."""
     walk = Walk(deepops, kubespray)
     walk.playbook("playbooks/k8s-cluster.yml")
     assert {"DeepOps.hosts", "DeepOps.chrony"} <= {name for name, _ in walk.missing}
@@ -150,7 +150,7 @@ IN_USE = {
     "enable_dns_autoscaler": True, "helm_enabled": True,
     "loadbalancer_apiserver_localhost": True, "loadbalancer_apiserver_type": "nginx",
 }  # fmt: skip
-"""The settings of kubespray for a site of muster with containerd and Calico; all others are off."""
+"""The settings of kubespray for a site with containerd and Calico; all other settings are off."""
 
 
 @pytest.mark.parametrize("row", tables()["downloads"], ids=lambda row: str(row["kubernetes"]))
@@ -230,7 +230,7 @@ def test_a_system_of_the_row_is_one_that_kubespray_and_deepops_take(
 def test_a_dgx_runs_on_plain_ubuntu_and_has_the_manager_of_its_nvswitches(
     deepops: Facts, system: str
 ) -> None:
-    """DeepOps puts the software of a DGX on plain Ubuntu, and knows which models need NVIDIA's fabric manager."""
+    """DeepOps installs a DGX's software on plain Ubuntu, and knows which models need NVIDIA's fabric manager."""
     values = deepops["roles"]["nvidia-dgx"]["variables"][f"vars/{system}.yml"]
     (platforms,) = (values[name] for name in values if name.endswith("_platforms"))
     (managers,) = (values[name] for name in values if name.endswith("_fabricmanager_packages"))
@@ -239,7 +239,8 @@ def test_a_dgx_runs_on_plain_ubuntu_and_has_the_manager_of_its_nvswitches(
     seen = set()
     for model, knowledge in driver["__driver_models"].items():
         platform = next((each for each in platforms if re.search(each["match"], model.upper())), None)
-        if platform is None or platform.get("nvlink5"):  # those need packages that Ubuntu does not have
+        # these models need packages that Ubuntu does not have
+        if platform is None or platform.get("nvlink5"):
             continue
         seen.add(model)
         assert model in promised, f"{model} with {system} is refused"
@@ -279,7 +280,7 @@ def test_a_group_of_the_inventory_is_a_group_of_deepops(deepops: Facts, group: s
 def test_a_variable_of_the_templates_is_a_variable_of_the_tree(
     deepops: Facts, kubespray: Facts, name: str
 ) -> None:
-    """All of them, also those that no site that comes with muster sets."""
+    """The test also covers variables that no inventory in the repository sets."""
     assert name in defaults(deepops, kubespray)
 
 
@@ -324,7 +325,7 @@ def test_a_playbook_for_one_host_is_the_one_of_the_documents(
 
 
 def test_no_tag_is_skipped_or_chosen() -> None:
-    """The tags of another project change what runs without a word; where one is named, it must be tested here."""
+    """A tag of another project can change what runs without an error, so a tag that muster names needs a test here."""
     assert 'tags"' not in TASKS
     assert "--skip-tags" not in TASKS
 
@@ -341,7 +342,7 @@ def test_names_by_which_site_files_are_checked_are_those_of_the_trees(
     deepops: Facts, kubespray: Facts
 ) -> None:
     known = defaults(deepops, kubespray)
-    prose = {"ref", "see"}  # words of comments
+    prose = {"ref", "see"}  # words in comments
     kinds = {bool: "bool", int: "int"}
     assert upstream.variables() == {
         name: kinds.get(type(values[0]), "") if len(set(map(type, values))) == 1 else ""
@@ -392,7 +393,9 @@ def test_docker_of_the_host_is_a_choice_of_kubespray(kubespray: Facts) -> None:
 
 
 def test_the_settings_that_the_role_replaces_are_those_of_deepops(deepops: Facts) -> None:
-    """The role's environment answers these: no host key is looked at, and connections stay open in the home."""
+    """The role's environment overrides these settings: DeepOps checks no host key, and keeps sockets in the home
+    directory.
+    """
     settings = deepops["ansible_cfg"]
     assert settings["defaults"]["host_key_checking"] == "False"
     assert "UserKnownHostsFile=/dev/null" in settings["ssh_connection"]["ssh_args"]
@@ -416,10 +419,13 @@ def test_the_role_that_a_signature_names_is_one_of_kubespray(kubespray: Facts) -
 
 @pytest.mark.parametrize(("kind", "name"), CHANGED)
 def test_an_announced_change_is_named_by_a_role_of_kubespray(kubespray: Facts, kind: str, name: str) -> None:
-    """The effects that the plan announces; whether they are all is tested on hosts (test_host_plays.py)."""
+    """The test checks the effects that the plan announces. test_host_plays.py checks on hosts
+    whether there are others.
+    """
     known = named_in_roles(kubespray, kind)
     if kind == "files":
-        path = PurePosixPath(name.removesuffix("/").removesuffix(".*"))  # a backup is beside its file
+        # a backup file is in the folder of its original
+        path = PurePosixPath(name.removesuffix("/").removesuffix(".*"))
         assert any(PurePosixPath(each).is_relative_to(path) for each in known)
     else:
         assert {name, name.removesuffix(".service")} & known

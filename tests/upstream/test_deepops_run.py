@@ -1,7 +1,7 @@
-"""What `muster install` gives DeepOps: its playbooks, their environment, inventory and variables.
+"""Playbooks, environment, inventory and variables that `muster install` passes to DeepOps.
 
-An ansible-playbook of the test writes down how it was called, so the stage ends where it looks for the cluster. What
-DeepOps' own Ansible makes of it is asked of the programs of its environment.
+The test's ansible-playbook records how it was called, so the stage fails when it looks for the cluster. The programs of
+DeepOps' own environment then read the inventory and the variables.
 """
 
 import json
@@ -109,7 +109,9 @@ def test_the_jump_host_is_handed_on_word_for_word(done: Done, programs: Path) ->
 
 
 def test_a_host_key_that_changed_stops_kubespray_too(done: Done, programs: Path, tmp_path: Path) -> None:
-    """Its ansible.cfg looks at none; a real connection of its Ansible, in the environment that the role gives it."""
+    """kubespray's ansible.cfg checks no host key. The test connects with kubespray's Ansible in the environment of the
+    role.
+    """
     with ssh_server(tmp_path) as server:
         known, line = tmp_path / "known", server.known_hosts.read_text()
         host = {
@@ -131,7 +133,7 @@ def test_a_host_key_that_changed_stops_kubespray_too(done: Done, programs: Path,
         (tmp_path / "other").mkdir()
         with ssh_server(tmp_path / "other") as another:
             changed = another.known_hosts.read_text().replace(f":{another.port}", f":{server.port}")
-        # the good one last: its connection stays open, and serves the next call
+        # The good key is last, because its connection stays open and serves later calls.
         for key, good in ((changed, False), ("", False), (line, True)):
             known.write_text(key)
             ended = subprocess.run(

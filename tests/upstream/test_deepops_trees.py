@@ -1,4 +1,4 @@
-"""DeepOps' playbooks and kubespray's own checks, which only the checkouts have."""
+"""DeepOps' playbooks and kubespray's own checks of variables, which are in the checkouts alone."""
 
 import json
 import re
@@ -46,7 +46,7 @@ def test_every_playbook_is_read_with_the_variables_of_the_site(done: Done, progr
 
 
 def test_kubespray_itself_accepts_the_variables(done: Done, programs: Path) -> None:
-    """Its own validation runs for real, on this machine in the place of every host; these tasks change nothing."""
+    """kubespray's checks run with this machine in place of every host. They change nothing."""
     here = {
         "ansible_connection": "local",
         "ansible_become": False,

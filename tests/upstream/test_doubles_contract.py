@@ -1,4 +1,4 @@
-"""The doubles of the installer's tests have the names of the projects for which they stand."""
+"""The doubles in the installer's tests use names of the projects that they stand in for."""
 
 import json
 import re
@@ -22,7 +22,7 @@ PLAYS = "".join(
     getattr(deepops_double, name) for name in ("_PLAY", "_DEVICES", "_UPGRADE", "_FACTS", "_SCALE", "_REMOVE")
 )
 OF_ANSIBLE = {"groups", "inventory_hostname", "serial"}
-"""Variables of Ansible, and the extra variable of the upgrade."""
+"""Variables of Ansible itself, and the extra variable of the upgrade."""
 
 
 def _tracked(repository: Path) -> list[str]:
@@ -33,7 +33,7 @@ def _tracked(repository: Path) -> list[str]:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """The double of DeepOps."""
+    """Return the repository of the double of DeepOps."""
     (tmp_path / "work").mkdir()
     path, _ = deepops_double.repository(
         tmp_path, tmp_path / "kubeconfig", tmp_path / "work", tmp_path / "kubectl"
@@ -81,7 +81,7 @@ def test_the_double_refuses_the_window_of_ansible_of_kubespray(kubespray: Facts)
 
 @pytest.fixture
 def archive(tmp_path: Path) -> dict[str, list[Facts]]:
-    """The objects of each file in the double of Trident's archive."""
+    """Return the objects in each file of the double of Trident's archive."""
     with tarfile.open(trident_double.archive(tmp_path / "archive.tar.gz")) as tar:
         files = {name: tar.extractfile(name) for name in tar.getnames()}
         return {name: list(yaml.safe_load_all(file.read())) for name, file in files.items() if file}

@@ -1,4 +1,4 @@
-"""Facts and checkouts say the same, and what is not at hand is named."""
+"""Facts and checkouts agree, and a missing source is named."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from tests.upstream.names import product
 
 
 def comparable(found: dict[str, Any]) -> dict[str, Any]:
-    """Return facts without the folders of submodules, which are there or not by how a checkout was made."""
+    """Return the facts without the folders of submodules, which only some checkouts have."""
     if "submodules" not in found:
         return found
     paths = found["paths"]
@@ -39,7 +39,7 @@ def test_an_absent_source_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_no_program_of_muster_reads_the_facts() -> None:
-    """The product's own data files have the facts that it needs, with source and date."""
+    """The product has its own data files with the facts that it needs, each with source and date."""
     for words in (facts.FACTS_VARIABLE, facts.TREES_VARIABLE, "shared/facts"):
         assert [
             path for path, text in product().items() if words in text and not path.startswith("docs/")

@@ -1,7 +1,7 @@
-"""kubespray's plays for hosts run for real on Ubuntu 22.04 and 24.04, and change what the plan says and nothing else.
+"""kubespray's plays for hosts, run on Ubuntu 22.04 and 24.04, change only what the plan announces.
 
-`muster install` renders the site and runs kubespray; the test adds tags, so that what downloads from the internet is
-left out. Packages come from a folder. What changed is read from the disks of the guests, layers over a shared one.
+`muster install` renders the site and runs kubespray; the test adds tags that leave out downloads from the internet.
+Packages come from a folder. The test reads the changes from the guests' disks, which are layers over a shared disk.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ KUBERNETES = (
     ),
     *("/etc/bash_completion.d", "/root/.ansible"),
 )
-"""Kubernetes itself, and what Ansible writes beside its modules."""
+"""Paths of Kubernetes itself, and of files that Ansible writes besides those of its modules."""
 
 PACKAGES = (
     *(
@@ -62,27 +62,27 @@ PACKAGES = (
     *("/usr/local/share", "/usr/share", "/var/cache", "/var/lib/PackageKit", "/var/lib/apt", "/var/lib/dpkg"),
     *("/var/lib/pam", "/var/lib/sgml-base", "/var/lib/xml-core"),
 )
-"""What the scripts of packages, dpkg and apt write of their own."""
+"""Paths that dpkg, apt and the scripts of packages write."""
 
 RUNNING = ("/run", "/srv", "/tmp", "/var/log", "/var/tmp", "/var/lib/systemd")  # noqa: S108 - of a guest
-"""What a running system, and the test, write."""
+"""Paths that a running system and the test write."""
 
 
 @dataclass(frozen=True)
 class State:
-    """A host as kubespray could have changed it."""
+    """Everything on a host that kubespray could have changed."""
 
     files: dict[str, tuple[object, ...]]
     packages: frozenset[str]
     chosen: frozenset[str]
-    """Packages that somebody asked for; the others are here because these depend on them."""
+    """Packages that were installed by name. All others are dependencies."""
     units: dict[str, str]
     owned: frozenset[str]
-    """The files of packages, also under the names that they have where /bin and /lib are links into /usr."""
+    """The files of packages, with a second name below /usr because /bin and /lib may be links into /usr."""
 
 
 def state_of(guest: Guest) -> State:
-    """The state of a host. Its files are those in which its disk differs from the one that it shares."""
+    """Return the state of a host. Its files are those that differ from the shared disk."""
     listed = guest.run("systemctl", "list-unit-files", "--no-legend", "--no-pager", check=True).stdout
     owned = guest.run("sh", "-c", "cat /var/lib/dpkg/info/*.list", check=True).stdout
     packages = guest.run("dpkg-query", "-W", "-f", "${db:Status-Abbrev} ${Package}\n", check=True).stdout
@@ -115,7 +115,9 @@ def _describe(path: Path) -> tuple[object, ...]:
 
 
 def surprises(before: State, after: State) -> list[str]:
-    """The files that changed, but for those of packages, of Kubernetes and of what the plan says."""
+    """Return the changed files that belong neither to packages nor to Kubernetes, and that no
+    announced effect covers.
+    """
     changed = {
         path
         for path in before.files.keys() | after.files.keys()
@@ -136,7 +138,7 @@ def surprises(before: State, after: State) -> list[str]:
 
 @dataclass(frozen=True)
 class Done:
-    """The two guests, before and after."""
+    """The guests, with their states before and after the stage."""
 
     guests: dict[str, Guest]
     before: dict[str, State]
@@ -146,7 +148,7 @@ class Done:
 
 @pytest.fixture(scope="module")
 def done(tree: Tree, programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
-    """kubespray on two bare guests, one of them with a Docker that runs."""
+    """Run kubespray on two bare guests, one of which runs Docker."""
     if missing := guests.missing():
         pytest.skip(missing)
     folder = tmp_path_factory.mktemp("hosts")
@@ -165,7 +167,7 @@ def done(tree: Tree, programs: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def boot(name: str, suite: str, folder: Path) -> Guest:
-    """A bare guest with swap in its /etc/fstab, and packages of its archive to install."""
+    """Boot a bare guest with swap in its /etc/fstab and a repository of packages to install."""
     repository = folder / "driver"
     shutil.copytree(bases.base(suite).packages, repository)
     stubs.index(repository)
@@ -181,7 +183,7 @@ def boot(name: str, suite: str, folder: Path) -> Guest:
 
 
 def install(tree: Tree, running: dict[str, Guest], programs: Path, folder: Path) -> str:
-    """Run the stage deepops of a site with these guests. Returns what it said."""
+    """Run the stage deepops of a site with these guests. Return its error output."""
     site = SiteUnderTest(folder / "site", folder / "state")
     site.directory.mkdir()
     known = folder / "known_hosts"
@@ -200,7 +202,7 @@ def install(tree: Tree, running: dict[str, Guest], programs: Path, folder: Path)
         },
         "deepops": {"repository": str(tree.path), "commit": tree.commit},
         "not_applicable": {"orchestrator": "nothing can run here"},
-        # its interface needs a module of the kernel, which a guest may not load
+        # its network interface needs a kernel module, which a guest may not load
         "vars": {"deepops_extra_variables": {"enable_nodelocaldns": False}},
     }
     site.write(yaml.safe_dump(document))
@@ -212,7 +214,7 @@ def install(tree: Tree, running: dict[str, Guest], programs: Path, folder: Path)
 
 
 def describe(name: str, guest: Guest) -> dict[str, object]:
-    """A guest in the site file; the stages before this one have no part in the test."""
+    """Return the entry of a guest in the site file. The stages before deepops are not part of the test."""
     return {
         "address": "127.0.0.1",
         "port": guest.port,

@@ -1,4 +1,4 @@
-"""The names of hosts that other projects install: places of etcd, packages and repositories, the least memory."""
+"""Names and values for hosts in other projects: etcd's paths, packages and repositories, the least memory."""
 
 import posixpath
 import re

@@ -20,7 +20,7 @@ def _definition(jobset: Facts) -> Facts:
 
 
 def _fields(struct: msgspec.inspect.Type, before: str) -> Iterator[str]:
-    """Yield the fields that muster reads of a structure, as the facts write them; these leave out pod templates."""
+    """Yield the fields of a structure that muster reads, written as in the facts, which leave out pod templates."""
     assert isinstance(struct, msgspec.inspect.StructType)
     for each in struct.fields:
         kind = each.type.types[0] if isinstance(each.type, msgspec.inspect.UnionType) else each.type

@@ -1,6 +1,7 @@
-"""What the matrix says of Kubernetes is so in its sources: which kinds it serves, and which features are on by default.
+"""Statements of the matrix about Kubernetes agree with its sources: the served kinds, and the feature gates on by
+default.
 
-The sources are those of the lab's module, out of the Go module proxy: k8s.io/kubernetes and k8s.io/api.
+The sources are those of the lab's Go modules k8s.io/kubernetes and k8s.io/api.
 """
 
 import json
@@ -30,7 +31,7 @@ def site(tmp_path: Path) -> SiteUnderTest:
 
 
 def sources(module: str) -> Path:
-    """The folder of a module of the lab; skips the test where it is not at hand."""
+    """Return the folder of a Go module of the lab, or skip the test if the module cannot be downloaded."""
     go = shutil.which("go")
     if go is None:
         pytest.skip("the sources of Kubernetes are in Go modules, and there is no 'go' on PATH")
@@ -48,7 +49,7 @@ def sources(module: str) -> Path:
 
 
 def on_since(gate: str) -> str:
-    """The minor release from which on a feature gate is on by default."""
+    """Return the minor release since which a feature gate is on by default."""
     text = (sources("k8s.io/kubernetes") / "pkg" / "features" / "kube_features.go").read_text()
     (block,) = re.findall(rf"(?ms)^\t{gate}: {{\n(.*?)^\t}},", text)
     (since,) = re.findall(r'MustParse\("([\d.]+)"\), Default: true', block)
@@ -81,7 +82,7 @@ def test_gpus_are_announced_by_the_default_of_this_kubernetes(site: SiteUnderTes
 
 @pytest.mark.parametrize("name", SITES)
 def test_a_site_that_comes_with_muster_has_something_that_announces_its_gpus(name: str) -> None:
-    """The device plugin where the DRA driver gives jobs nothing: never neither, never both."""
+    """A site has the device plugin if its DRA driver gives jobs no GPUs, and never both."""
     loaded = site_file.load(ROOT / "inventories" / name)
     of_roles = variables.of_roles(loaded)
     minor = ".".join(str(loaded.versions["kubernetes"]).split(".")[:2])
@@ -92,7 +93,7 @@ def test_a_site_that_comes_with_muster_has_something_that_announces_its_gpus(nam
 
 
 def kinds() -> set[tuple[str, str]]:
-    """The kinds of Kubernetes that the operator's manifests have, each with its group and version."""
+    """Return version and kind of each object in the operator's manifests."""
     command = [*MUSTER, "operator-yaml", "--cluster", "here", "--image", "registry.example.com/muster:1"]
     printed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     documents: list[dict[str, Any]] = [each for each in yaml.safe_load_all(printed) if each]
@@ -100,7 +101,9 @@ def kinds() -> set[tuple[str, str]]:
 
 
 def introduced(version: str, kind: str) -> str:
-    """The minor release that served a kind in this version first, where the sources of the API say so."""
+    """Return the first minor release that served the kind in this version, or an empty text if the sources do not say
+    so.
+    """
     group, _, name = version.rpartition("/")
     path = sources("k8s.io/api") / (group.partition(".")[0] or "core") / name / "types.go"
     if not path.is_file():
@@ -125,7 +128,7 @@ def test_the_orchestrator_is_supported_where_every_kind_of_its_manifests_is_serv
 
 @pytest.mark.parametrize("name", ["current", "dgx-b200", "dgx-h100", "example", "tr4858"])
 def test_an_image_of_the_orchestrator_that_no_registry_has_is_missed(site: SiteUnderTest, name: str) -> None:
-    """A name without a registry would be one of docker.io/library, and nobody publishes it there."""
+    """An image name without a registry would mean docker.io/library, where the orchestrator is not published."""
     site.directory = ROOT / "inventories" / name
     image = str(variables.of_roles(site_file.load(site.directory)).get("orchestrator_image") or "")
     missed = "orchestrator.image is missing" in site.call("plan").stdout

@@ -1,7 +1,7 @@
-"""Messages and settings that only the sources have: each stands there, and muster recognizes it.
+"""Messages and settings in the sources of other projects: each exists there, and muster recognizes it.
 
-The facts have no messages. Those of Kubernetes come from the lab's Go module, those of ONTAP's modules from the
-collection netapp.ontap, the others from checkouts.
+The facts have no messages. Messages of Kubernetes come from the lab's Go module, those of ONTAP's modules from the
+collection netapp.ontap, all others from checkouts.
 """
 
 import importlib
@@ -65,7 +65,7 @@ def test_the_message_of_the_modules_of_ontap_stands_in_their_collection() -> Non
 @pytest.mark.parametrize("source", ["trees"], indirect=True, scope="session")
 @pytest.mark.parametrize("project", ["kubespray"])
 def test_each_flag_of_dockerd_is_refused_in_its_configuration(source: str, project: str) -> None:
-    """Dockerd does not start if a key is in its file and on the command line that kubespray writes."""
+    """dockerd does not start if a key is both in its file and on the command line that kubespray writes."""
     root = facts.checkout(project)
     template = root / "roles/container-engine/docker/templates/docker-options.conf.j2"
     options = (root / "roles/kubespray_defaults/defaults/main/main.yml").read_text()
@@ -77,7 +77,7 @@ def test_each_flag_of_dockerd_is_refused_in_its_configuration(source: str, proje
 @pytest.mark.parametrize("source", ["trees"], indirect=True, scope="session")
 @pytest.mark.parametrize("project", ["kubespray"])
 def test_the_access_to_the_cluster_is_where_kubespray_leaves_it(source: str, project: str) -> None:
-    """The role gives `artifacts_dir`; the inventory reads the file there."""
+    """The role sets `artifacts_dir`, and muster's inventory reads the kubeconfig there."""
     assert '"artifacts" / "admin.conf"' in (ROOT / "deployment" / "inventory.py").read_text()
     tasks = (facts.checkout(project) / "roles/kubernetes/client/tasks/main.yml").read_text()
     assert "{{ artifacts_dir }}/admin.conf" in tasks

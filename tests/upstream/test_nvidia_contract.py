@@ -25,7 +25,7 @@ NEWEST = tables()["dra"][0]
 
 
 def _values() -> dict[str, Any]:
-    """Return all values that the role may give to the chart, gates of both kinds together."""
+    """Return all values that the role may give to the chart, with both groups of feature gates merged."""
     (task,) = (task for task in tasks("dra") if task["name"] == "Install the driver")
     always, sharing = task["vars"]["dra_all_values"], task["vars"]["dra_sharing_values"]
     return {**always, **sharing, "featureGates": {**always["featureGates"], **sharing["featureGates"]}}
@@ -55,7 +55,7 @@ def test_a_feature_gate_of_the_role_or_the_lab_exists(dra_driver: Facts, gate: s
     assert gate in dra_driver["feature_gates"]
     first = tuple(int(part) for part in dra_driver["feature_gates"][gate]["since"].split("."))
     oldest = min(tuple(int(part) for part in row["release"].split(".")[:2]) for row in tables()["dra"])
-    # the role refuses to set it before this release
+    # the role refuses to set the gate for an older release
     since = re.findall(r"dra_version is version\('(\d+)\.(\d+)', '>='\)", task_text("dra"))
     assert first <= oldest or (
         gate == "ConsumableShares" and [tuple(map(int, each)) for each in since] == [first]
@@ -133,7 +133,7 @@ def test_the_driver_reads_the_shares_of_the_role(dra_driver: Facts) -> None:
     )
 
 
-# Flags that a package of the driver adds; the facts list those of the program's own file.
+# Flags from packages of the driver. The facts list only flags in the main file of the program.
 _SHARED_FLAGS = {"kubeconfig": "pkg/flags/kubeclient.go", "feature-gates": "pkg/flags/featuregates.go"}
 
 

@@ -1,4 +1,4 @@
-"""The rights of Trident's account on ONTAP and the double of ONTAP name endpoints that are called."""
+"""The rights of Trident's account on ONTAP, and the double of ONTAP, name endpoints that Trident or a role calls."""
 
 import importlib
 import json
@@ -24,11 +24,11 @@ _NOT_CALLED = {
     "/api/private/cli/vserver/nvme/subsystem/delete": "a command of ONTAP, which the list of calls leaves out",
 }
 _LESS_THAN_CALLED = {"/api/snapmirror/relationships": "readonly"}
-"""Muster offers no mirrors of volumes."""
+"""Endpoints for which muster grants less than Trident calls: muster offers no mirrors of volumes."""
 
 
 def _calls(trident: Facts) -> dict[str, set[str]]:
-    """Return the methods that Trident calls by endpoint, as a role of ONTAP names endpoints: without keys."""
+    """Return the methods that Trident calls on each endpoint, written without keys as in a role of ONTAP."""
     calls: dict[str, set[str]] = {}
     for each in next(iter(trident["sources"].values()))["ontap_rest"]:
         path, _, method = each.rpartition(" ")
@@ -50,7 +50,7 @@ def test_a_right_is_the_least_that_covers_the_calls_of_trident(
 
 
 def _endpoints_of_modules() -> str:
-    """Return the text of the collection netapp.ontap, whose modules the role `ontap` runs, and of the role."""
+    """Return the text of the role `ontap`, and of the collection netapp.ontap whose modules the role runs."""
     folder = Path(importlib.import_module("ansible_collections.netapp.ontap").__path__[0]) / "plugins"
     paths = [path for name in ("modules", "module_utils") for path in sorted((folder / name).glob("*.py"))]
     return "\n".join([task_text("ontap"), *(path.read_text() for path in paths)])
@@ -67,7 +67,7 @@ def test_a_collection_of_the_double_is_one_that_trident_or_the_role_asks_for(
     "path", sorted({path for protocol, _, path in GRANTED if protocol in ("base", "nfs")})
 )
 def test_an_endpoint_of_nfs_is_one_of_the_double(path: str) -> None:
-    """The double is asked by Trident's own program in other tests; what it is asked for there must be in it."""
+    """In other tests Trident's own program uses the double, which must therefore have the endpoints of NFS."""
     endpoint = path.removeprefix("/api/")
     known = {*Store().collections, "cluster", "cluster/jobs"}
     assert endpoint in known or endpoint.rpartition("/")[0] in known

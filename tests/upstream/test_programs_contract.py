@@ -1,4 +1,4 @@
-"""The programs that a user provides are in the images that the lab names, in versions that were published."""
+"""The programs that a user provides are in the images that the lab names, in published versions."""
 
 import re
 from typing import Any
@@ -14,7 +14,7 @@ Facts = dict[str, Any]
 
 @pytest.fixture
 def images(dra_driver: Facts, mock_nvml: Facts, trident: Facts) -> dict[str, list[str] | None]:
-    """The images of each project, with the programs that are copied into them; None where the facts have no list."""
+    """Return the programs that each project copies into its image; None if the facts do not list them."""
     ((_, sources),) = trident["sources"].items()
     return {
         **{
@@ -45,7 +45,9 @@ def test_a_program_was_tried_in_a_version_of_the_facts(
 def test_an_image_of_these_projects_is_one_of_theirs(
     images: dict[str, list[str] | None], trident: Facts
 ) -> None:
-    """Wherever the product names one; the test of the listed downloads has those that kubespray fetches."""
+    """The test covers every image in the product but those that kubespray fetches, which the
+    test of downloads covers.
+    """
     ((_, sources),) = trident["sources"].items()
     constants = sources["constants"]
     sidecars = {
@@ -55,7 +57,7 @@ def test_an_image_of_these_projects_is_one_of_theirs(
     }
     named = found(r"(?<![\w./-])(?:registry\.k8s\.io|ghcr\.io)/[\w./-]*\w")
     assert named
-    # the chart is beside the image
+    # a chart is published in the same registry, and is no image
     charts = {name for name in named if "/charts/" in name}
     fetched = {image.rpartition(":")[0] for row in tables()["downloads"] for image in row["images"]}
     assert named.keys() - charts - fetched <= sidecars | images.keys()

@@ -1,4 +1,4 @@
-"""The file server and the registry of the rehearsal have the files and images of kubespray, under its names."""
+"""The file server and the registry of the rehearsal have the files and images of kubespray under kubespray's names."""
 
 import re
 from pathlib import Path
@@ -16,14 +16,14 @@ IMAGES = ("pod_infra", "flannel", "flannel_init", "coredns")
 
 
 def resolved(kubespray: Facts) -> Facts:
-    """Return the downloads of the rehearsal's Kubernetes; the facts have them, checkouts do not."""
+    """Return the downloads of the rehearsal's Kubernetes, which facts have and checkouts do not."""
     if "resolved" not in kubespray:
         pytest.skip("a checkout does not say what its variables become")
     return dict(kubespray["resolved"][recipes.KUBERNETES])
 
 
 def url(kubespray: Facts, name: str) -> str:
-    """Return the address of a file; the facts have no etcd on hosts, so its own comes from the sample of kubespray."""
+    """Return the address of a file. The facts have none for etcd on hosts, so kubespray's sample gives its address."""
     known = resolved(kubespray)[name]
     if "url" in known:
         return str(known["url"])
@@ -34,7 +34,7 @@ def url(kubespray: Facts, name: str) -> str:
 
 @pytest.fixture
 def programs(tmp_path: Path) -> dict[str, Path]:
-    """A file for each program."""
+    """Return a file for each program of the recipes."""
     program = tmp_path / "program"
     program.write_bytes(b"a program")
     return {

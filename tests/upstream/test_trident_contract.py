@@ -1,4 +1,4 @@
-"""The names of Trident that muster uses exist in each release of the matrix: files, objects, fields, images, rights.
+"""Files, objects, fields, images and rights of Trident that muster uses exist in each release of the matrix.
 
 The names are read from the roles `trident` and `ontap`, the stage, the matrix and the site files.
 """
@@ -50,7 +50,7 @@ def _backend_fields() -> set[str]:
 
 
 def _status_fields() -> set[str]:
-    """Return the fields of statuses that the role reads."""
+    """Return the status fields that the role reads."""
     direct = set(re.findall(r"(?:_status|_state)\.(\w+)", TASKS))
     return direct | set(re.findall(r"status\.(\w+)\"", TASKS)) - {"status"}
 
@@ -71,7 +71,7 @@ def _sources(trident: Facts) -> Facts:
 
 
 def _definitions(trident: Facts) -> list[Facts]:
-    """Return each definition of a kind, with those that only old releases have."""
+    """Return each custom resource definition, including those that only old releases have."""
     found = [each for group in _sources(trident)["objects"].values() for each in group]
     found += [
         each
@@ -215,7 +215,7 @@ def test_the_row_has_the_kubernetes_that_the_newest_release_takes(trident: Facts
     constants = _sources(trident)["constants"]
     first, last = (int(constants[f"KubernetesVersion{end}"].rpartition(".")[2]) for end in ("Min", "Max"))
     assert int(low) == first
-    # each release takes one more; the sources are those of the newest
+    # each release supports one more Kubernetes than the last; the sources are those of the newest release
     assert int(high) == last + 1 - (len(ROWS) - 1 - ROWS.index(row))
 
 
@@ -245,7 +245,7 @@ def test_every_sidecar_is_in_the_matrix(trident: Facts) -> None:
     assert sidecars == {image for _, image in _images() if image.startswith(registry)}
 
 
-# What the facts leave out: these stand in the checkout of the newest release.
+# Values that the facts leave out. They are in the checkout of the newest release.
 
 VALUES = sorted(
     {

@@ -1,4 +1,4 @@
-"""Why a job does not run, in one line: containers, claims, warnings, nodes, pods that end."""
+"""The one-line reason why a job does not run: containers, claims, warnings, nodes, terminating pods."""
 
 from __future__ import annotations
 
@@ -102,7 +102,9 @@ def test_a_long_message_is_cut() -> None:
 
 
 def test_the_pod_that_tells_most_speaks_for_the_job() -> None:
-    """A container that fails before a pod without a node; pods that end do not count while others stay."""
+    """A failing container comes before a pod without a node. A terminating pod does not count if the job has another
+    pod.
+    """
     pods = [
         pod("x-0", node="", conditions=[FULL]),
         pod("x-1", **waiting("ErrImagePull", "gone")),

@@ -1,4 +1,4 @@
-"""What people see of single GPUs, by what agents wrote."""
+"""The view of single GPUs that users see, made from what agents wrote."""
 
 from typing import Any
 

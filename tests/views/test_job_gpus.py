@@ -1,4 +1,4 @@
-"""What jobs hold and ask for in GPUs, memory of GPUs included, on the pages and in the history."""
+"""GPUs that jobs hold and request, including requests of GPU memory, on the pages and in the history."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def node(name: str, memory_mib: int) -> Node:
 
 
 def seen() -> tuple[list[WorkloadView], list[NodeView]]:
-    """A job with 8 GiB of two GPUs of 32 and one with a part of one; two like them wait; the other GPUs have 16."""
+    """Return four jobs and two nodes: two jobs run on `large` with 32 GiB GPUs, and two like them wait; `small` has 16
+    GiB GPUs.
+    """
     pods = [
         pod("runs", "large", BY_MEMORY),
         pod("part", "large", BY_PART),

@@ -1,4 +1,4 @@
-"""Jobs chosen by status, label, user, node and age, and their order."""
+"""Jobs selected by status, label, user, node and age, and the order of the selected jobs."""
 
 from typing import Any
 

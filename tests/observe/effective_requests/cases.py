@@ -1,4 +1,4 @@
-"""Pods whose effective request is asked of Kubernetes' own code: those with a name, and any number of drawn ones."""
+"""Pods whose effective request is computed by Kubernetes' own code: named cases, and any number of random pods."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _QUANTITIES: Final = (
 
 
 def container(name: str, *, sidecar: bool = False, **requests: str) -> Plain:
-    """A container with these requests; `_` in a name stands for `/`."""
+    """Return a container with these requests; `_` in a name stands for `/`."""
     resources = {"requests": {key.replace("_", "/"): value for key, value in requests.items()}}
     return {"name": name, "resources": resources, **({"restartPolicy": "Always"} if sidecar else {})}
 
 
 def status(name: str, actual: Plain, allocated: Plain) -> Plain:
-    """What a kubelet says of a container: what it has, and what the node has promised it."""
+    """Return the status of a container: the requests in force, and those that the kubelet has allocated."""
     return {"name": name, "resources": {"requests": actual}, "allocatedResources": allocated}
 
 
@@ -150,7 +150,7 @@ NAMED: Final[dict[str, Plain]] = {
 
 
 def drawn(count: int, seed: int) -> list[Plain]:
-    """Pods at random: containers, init containers, sidecars, pod level, overhead and resizes."""
+    """Return random pods with containers, init containers, sidecars, pod-level resources, overhead and resizes."""
     draw = random.Random(seed)  # noqa: S311 - the same pods each time
     return [_pod(draw) for _ in range(count)]
 
@@ -191,18 +191,18 @@ def _amounts(draw: random.Random) -> Plain:
 
 
 def recorded_pods() -> list[Plain]:
-    """The pods of the record, in its order."""
+    """Return the pods of the recorded file, in its order."""
     return [*NAMED.values(), *drawn(RECORDED_DRAWN, seed=753)]
 
 
 def amounts(answer: dict[str, str]) -> dict[str, int]:
-    """An answer of the program in thousandths, without what is 0."""
+    """Return the program's answer in thousandths, without resources of amount 0."""
     exact = {name: thousandths(quantity) for name, quantity in answer.items()}
     return {name: amount for name, amount in exact.items() if amount}
 
 
 def write(answers: list[dict[str, str]]) -> None:
-    """Write the record anew."""
+    """Write the recorded file anew with these answers."""
     cases = [{"pod": pod, "requests": answer} for pod, answer in zip(recorded_pods(), answers, strict=True)]
     lines = ",\n".join(json.dumps(case, sort_keys=True) for case in cases)
     RECORDED.write_text(f'{{"module": "{MODULE}", "cases": [\n{lines}\n]}}\n', encoding="utf-8")
