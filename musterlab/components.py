@@ -16,7 +16,7 @@ MANAGED_ANNOTATION = "muster.dev/lab-node"
 KIND_LABEL = "muster.dev/lab-node"
 """Label of a node: `simulated` or `real`. In a lab with both kinds, simulated nodes have a taint with this key."""
 PROGRAMS_ANNOTATION = "muster.dev/lab-programs"
-"""Annotation of a real node: which program has which role for its GPUs."""
+"""Annotation of a real node: the program for each role that its GPUs need."""
 
 ETCD = "etcd"
 API_SERVER = "kube-apiserver"

@@ -65,7 +65,7 @@ class LabSpec:
 
 
 async def launch(spec: LabSpec, reporter: Reporter) -> SupervisorHandle:
-    """Start the lab and wait until pods can run on all its nodes. If that fails, nothing of it is left.
+    """Start the lab and wait until pods can run on all its nodes. If that fails, no part of the lab is left.
 
     Raises:
         LabConflict: the directory is taken.

@@ -31,7 +31,7 @@ class Record:
     real_nodes: int = 0
     gpus: str = ""
     gpu_programs: Mapping[str, str] = field(default_factory=dict)
-    """Which program has which role for the GPUs."""
+    """The program for each role that the GPUs of the lab need."""
 
 
 @dataclass(frozen=True)

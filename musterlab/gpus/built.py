@@ -90,10 +90,10 @@ EXAMPLE_PROGRAMS: Final = Recipe(
 
 
 def choose(gpus: Gpus, reporter: Reporter) -> dict[str, Path]:
-    """Find or build the programs for the GPUs of a lab, and report which program has which role.
+    """Find or build the programs for the GPUs of a lab, report the program of each role, and return their paths.
 
     Raises:
-        BinariesError: one is missing and cannot be built; names it and its origin.
+        BinariesError: a program is missing and cannot be built; the message names it and its origin.
     """
     gpus.check_programs()
     paths = dict(binaries.find(reporter, GPU_PROGRAMS).paths)
@@ -113,7 +113,7 @@ def choose(gpus: Gpus, reporter: Reporter) -> dict[str, Path]:
 
 
 def roles(gpus: Gpus) -> dict[str, str]:
-    """Return which program has which role in a lab with these GPUs."""
+    """Return the description of the program for each role in a lab with these GPUs."""
     chosen = {"NVML": f"muster's double of {LIBRARY}"}
     if gpus.stack == "device-plugin":
         version = _version("plugin", _PLUGIN_VERSION)

@@ -61,7 +61,7 @@ class Changes:
         self.gpus.setdefault(index, {}).update(fields)
 
     def send_xid(self, index: int, code: int) -> None:
-        """Let the driver tell of an error of a GPU."""
+        """Let the driver report an Xid error of a GPU."""
         self.errors += 1
         self.set(index, {"xid": code, "xid_number": self.errors})
 

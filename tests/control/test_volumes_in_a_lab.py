@@ -108,7 +108,7 @@ class Site:
         await self.run("submit", name, "-i", "quickstart", "-g", str(gpus), "-p", "team-a", *more)
 
     def node_of(self, workload: str) -> str:
-        """Return the node of its pod; "" while it has none."""
+        """Return the node of the workload's pod, or an empty text while the pod has none."""
         return next(
             (
                 each.spec.node_name

@@ -41,7 +41,7 @@ class Container:
 
     @cached_property
     def environment(self) -> dict[str, str]:
-        """The variables of the test without preloaded libraries, and with the library and its limit if there is one."""
+        """The variables of the test without preloaded libraries, and with library and limit if a limit is set."""
         self.state.mkdir(parents=True)
         environment = {
             name: value for name, value in os.environ.items() if name not in {"LD_PRELOAD", "PYTHONPATH"}
