@@ -96,7 +96,7 @@ GPU_MEMORY_ANNOTATION: Final = f"{GROUP}/gpu-memory"
 """On a pod: the memory of one GPU that it asks for, a quantity such as 4G; instead of a fraction."""
 
 GPU_FRACTION_DEVICES_ANNOTATION: Final = f"{GROUP}/gpu-fraction-devices"
-"""On a pod with a fraction or GPU memory: the number of GPUs of each of which it requests this amount; 1 if absent."""
+"""On a pod with a fraction or GPU memory: the number of GPUs. The pod requests this amount of each; 1 if absent."""
 
 GPU_PART_RESOURCE: Final = f"{GROUP}/gpu-part"
 """An extended resource that no node has. Each container with a GPU fraction has 1 of it in its limits.
@@ -122,7 +122,7 @@ It is written in the request that binds the pod. The containers have the value a
 """
 
 GPU_RESERVATIONS_ANNOTATION: Final = f"{GROUP}/gpu-reservations"
-"""On the same pod, in the same order: the uids of the reservations that hold these GPUs."""
+"""On a pod with GPU_UUIDS_ANNOTATION, in the order of its UUIDs: the uids of the reservations that hold these GPUs."""
 
 RESERVATION_LABEL: Final = f"{GROUP}/gpu-reservation"
 """`true` on pods of the system namespace that hold a GPU of a device plugin for pods with fractions of this GPU."""
@@ -263,7 +263,7 @@ UNHEALTHY_GPUS_ANNOTATION: Final = f"{GROUP}/unhealthy-gpus"
 FAILED_GPUS_ANNOTATION: Final = f"{GROUP}/failed-gpus"
 """On a node, written only by its agent: comma separated indices of the GPUs that have failed.
 
-Both annotations count.
+These GPUs and those of UNHEALTHY_GPUS_ANNOTATION must not be used.
 """
 
 LOST_GPUS_ANNOTATION: Final = f"{GROUP}/lost-gpus"

@@ -14,7 +14,7 @@ from aiohttp import web
 MAX_CONNECTIONS: Final = 128
 """Maximum number of open connections. One burst can add the same number before the oldest are cut.
 
-An answer takes milliseconds, so the oldest connection is one that asks nothing.
+An answer takes milliseconds, so the oldest connection is idle.
 """
 
 

@@ -1,6 +1,6 @@
 """Ed25519 keys in PEM files, with which people sign bundles and reports.
 
-It needs the package `cryptography`, of an extra.
+The module needs the package `cryptography`, which an extra installs.
 """
 
 from pathlib import Path

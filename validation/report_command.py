@@ -148,7 +148,7 @@ def sign(ctx: click.Context, directory: Path, key: Path, accepted: tuple[str, ..
 def rejudge(ctx: click.Context, directory: Path) -> None:
     """Recompute every verdict from the events, and compare the record with catalogue and scenarios.
 
-    The command names each entry of the record that does not follow from them. The exit code is 1 if there is one.
+    The command names each entry of the record that differs. The exit code is 1 if there is one.
     """
     require_extra("validation")
     from validation.report import chronology
@@ -227,8 +227,8 @@ def diff(ctx: click.Context, directory: Path, other: Path) -> None:
 def redact(ctx: click.Context, directory: Path, out: Path) -> None:
     """Write a report with pseudonyms for projects, hosts and people, for passing on.
 
-    All verdicts still follow from it. It names the original report by the digest of its manifest. It has no
-    output of commands, no paths and no logs of programs. A report that does not verify is refused.
+    All verdicts still follow from the new report. The new report names the original one by the digest of its manifest.
+    It has no output of commands, no paths and no logs of programs. A report that does not verify is refused.
     """
     require_extra("validation")
     from validation.report.redact import redact as redact_report

@@ -74,7 +74,7 @@ class _Watched:
 class Collector:
     """Reads the GPUs. `clock` is monotonic and `wall_clock` since the epoch, in seconds.
 
-    `known` are the GPUs in the report of the agent before this one, by index, with their lasting failures.
+    `known` are the GPUs in the report of the previous agent process, by index, with their lasting failures.
     """
 
     def __init__(

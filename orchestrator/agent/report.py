@@ -45,7 +45,7 @@ def lost_gpus(reading: NodeReading) -> str:
 
 
 def known_gpus(spec: GpuNodeSpec, boot_id: str) -> dict[int, tuple[Gpu, str]]:
-    """Return the GPUs in the report of the agent before this one, with their lasting failures.
+    """Return the GPUs in the report of the previous agent process, with their lasting failures.
 
     Empty if the node has restarted since then, because its GPUs may be different ones.
     """

@@ -26,7 +26,7 @@ SITE_GROUP: Final = "muster.site"
 KIND_WORDS: Final = frozenset({"job", "jobs"})
 AT_ONCE: Final = 32
 SHOWN_NAMES: Final = 5
-"""How many jobs a question names."""
+"""Maximum number of jobs that a question names."""
 
 
 def _jobs(function: Callable[..., Any]) -> Callable[..., Any]:

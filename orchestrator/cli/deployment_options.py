@@ -1,4 +1,4 @@
-"""The click options of `muster operator`, made from their one table, and those for the pages."""
+"""The click options of `muster operator`, made from one table, and the click options of the pages."""
 
 import re
 from collections.abc import Callable, Sequence

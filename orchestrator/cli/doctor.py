@@ -43,7 +43,7 @@ from orchestrator.views.status import ERROR, STATUSES
 T = TypeVar("T")
 
 PAST_US: Final = 3_600_000_000
-"""The archive has the events and evictions of this time before now: one hour."""
+"""The age up to which the archive has events and evictions: one hour."""
 
 
 @dataclass(slots=True)
@@ -153,8 +153,8 @@ async def examine(client: AsyncClient, report: Report) -> None:
 def skipped_problems(record: Record) -> list[str]:
     """Return a line for each object that the scheduler skips.
 
-    One more line counts the skipped objects beyond the record, and one the workloads that the last decision did not
-    reach.
+    One more line has the number of skipped objects that the record does not name. Another line has the number of
+    workloads that the last decision did not reach.
     """
     more = [f"{record.more} more objects are skipped"] if record.more else []
     left = [f"{record.left_over} workloads were not reached by the last decision"] if record.left_over else []

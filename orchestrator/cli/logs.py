@@ -20,7 +20,9 @@ from orchestrator.durations import parse_duration_seconds
 from orchestrator.errors import MusterError, UsageError
 
 MAX_FOLLOWED: Final = 50
-"""How many logs one command follows: each is a connection to the API server and from there to a kubelet."""
+"""Maximum number of logs that one command follows: each is a connection to the API server and from there to a
+kubelet.
+"""
 MAX_LINE_BYTES: Final = 64 << 10
 """A longer line is printed in parts. For example, a progress bar with carriage returns never ends its line."""
 _ALL: Final = -1

@@ -245,7 +245,7 @@ class AsyncClient:
         """Return the jobs as soon as each of them is `running`, has `ended` or has `succeeded`.
 
         `report` gets a line for each new status. Raises NoSuchWorkload, WaitTimeout after `timeout_seconds`, and
-        NotReached if a job was deleted, or failed where it was to run or to succeed.
+        NotReached if a job was deleted, or failed before it ran or succeeded.
         """
         from orchestrator.client.waits import wait_for_jobs
 
@@ -398,7 +398,7 @@ class AsyncClient:
         return await self._projects.wait_for_namespace(name) if wait else ""
 
     async def update_project(self, name: str, patch: Mapping[str, Any], expected: ProjectSpec) -> None:
-        """Merge `patch` (as in the API) into a project's spec; `expected` is the outcome, which is checked.
+        """Merge `patch` (as in the API) into a project's spec; `expected` is the resulting spec, which is checked.
 
         Raises NoSuchProject, ProjectRefused.
         """

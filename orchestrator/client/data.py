@@ -68,7 +68,7 @@ _NO_CSI: Final = "kubernetes.io/"
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Maximum time until an object is ready, in seconds, and the receiver of lines about the wait; 0 does not wait."""
+    """Maximum wait until an object is ready, in seconds (0: no wait), and the receiver of lines about the wait."""
 
     seconds: float = READY_SECONDS
     report: Callable[[str], None] = lambda _: None
@@ -93,8 +93,8 @@ class DataClient:
     ) -> Volume:
         """Create a volume; return it when it is bound, or waits for its first pod.
 
-        If its provisioner cannot create it, the volume is deleted again, except if it replaces another: `replaces` is
-        the uid of that deleted volume. Raises VolumeExists, StorageQuotaExceeded, ProvisioningFailed, StillPending.
+        If its provisioner cannot create it, the volume is deleted again, but not if it replaces a deleted volume, whose
+        uid is `replaces`. Raises VolumeExists, StorageQuotaExceeded, ProvisioningFailed, StillPending.
         """
         check_name("volume", volume.name)
         if volume.source is None and volume.storage_class:
@@ -258,9 +258,9 @@ class DataClient:
         return await self._replace(scope, old, new, patience)
 
     async def _replace(self, scope: Scope, old: Volume, new: NewVolume, patience: Patience) -> Volume:
-        """Delete a volume and create another of its name.
+        """Delete a volume and create a new volume of the same name.
 
-        Before the deletion, the server must accept the new one in a dry run.
+        Before the deletion, the server must accept the new volume in a dry run.
         """
         by_hand, manifest = _restore_command(new, scope), datasets.claim_manifest(new, scope.namespace)
         try:
@@ -345,7 +345,7 @@ class DataClient:
                 ) from error
 
     async def _check_class(self, of_source: str | None, wanted: str | None, subject: str) -> None:
-        """Check that a class can make a volume of a source. Raises DatasetNotReady.
+        """Check that a storage class can create a volume from a source. Raises DatasetNotReady.
 
         Without the right to read storage classes, the provisioner reports the error during the wait.
         """

@@ -32,7 +32,7 @@ class EqualTexts:
         return len(self._texts)
 
     def share_in(self, item: Any) -> None:
-        """Replace each text of a decoded struct by the equal one that is already known.
+        """Replace each text of a decoded struct by the equal text that is already known.
 
         This includes frozen objects and shared defaults: no visible value changes.
         """

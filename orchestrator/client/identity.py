@@ -29,7 +29,7 @@ _TELLING: Final = (
     (RESEARCHER, "create", JOBS),
     (VIEWER, "list", JOBS),
 )
-"""For each role of a project, from the most to the least, a right that lesser roles do not have."""
+"""A right of each role of a project that lesser roles do not have. The role with the most rights is first."""
 
 
 class UserInfo(msgspec.Struct, frozen=True):

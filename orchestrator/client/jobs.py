@@ -228,9 +228,9 @@ class WorkloadClient:
         await asyncio.gather(*(self._delete(obsolete.resource, obsolete) for obsolete in objects))
 
     async def suspend(self, scope: Scope, name: str) -> None:
-        """Stop a workload until it is resumed; stopping one that is stopped changes nothing.
+        """Stop a workload until it is resumed. A workload that is suspended already does not change.
 
-        Raises NoSuchWorkload, and NotPossible for one that has ended or is a pod without an owner.
+        Raises NoSuchWorkload, and NotPossible for a Job that has ended or a pod without an owner.
         """
         for owner in await self._suspendable(scope, name, "suspended"):
             if isinstance(owner, Job):
@@ -249,8 +249,8 @@ class WorkloadClient:
     async def resume(self, scope: Scope, name: str) -> None:
         """Resume a suspended workload: it is pending again. A workload that is not suspended does not change.
 
-        A job that waits for other jobs is pending without them.
-        Raises NoSuchWorkload, and NotPossible for one that has ended or is a pod without an owner.
+        A job that waits for other jobs loses its dependencies. Raises NoSuchWorkload, and NotPossible for a Job that
+        has ended or a pod without an owner.
         """
         for owner in await self._suspendable(scope, name, "resumed"):
             if isinstance(owner, Job):
@@ -318,8 +318,8 @@ class WorkloadClient:
         except AlreadyExists as error:
             raise _duplicate(metadata["name"]) from error
         except Unreachable:
-            # The server may have created the workload nevertheless. The time of submission distinguishes it from
-            # another.
+            # The server may have created the workload nevertheless. The time of submission distinguishes it from a
+            # workload of another client.
             existing = await self._find(resource, dict, metadata["namespace"], metadata["name"])
             stamp = names.SUBMITTED_AT_ANNOTATION
             ours = metadata["annotations"][stamp]

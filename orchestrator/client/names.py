@@ -65,20 +65,20 @@ class Names:
         return self._names(NODES)
 
     def jobs(self, project: str | None) -> list[str]:
-        """The jobs of a project, None for the default one."""
+        """The jobs of a project (None: the default project)."""
         namespace = self._namespace(project)
         return [name for resource in (JOBS, STATEFUL_SETS) for name in self._names(resource, namespace)]
 
     def volumes(self, project: str | None) -> list[str]:
-        """The volume claims of a project, None for the default one."""
+        """The volume claims of a project (None: the default project)."""
         return self._names(CLAIMS, self._namespace(project))
 
     def snapshots(self, project: str | None) -> list[str]:
-        """The snapshots of a project, None for the default one."""
+        """The snapshots of a project (None: the default project)."""
         return self._names(VOLUME_SNAPSHOTS, self._namespace(project))
 
     def templates(self, project: str | None) -> list[str]:
-        """The templates of a project, None for the default one, and those of the cluster."""
+        """The templates of a project (None: the default project) and of the cluster."""
         template_names: list[str] = []
         for namespace in (self._namespace(project), TEMPLATES_NAMESPACE):
             template_names += self._names(CONFIG_MAPS, namespace, f"{TEMPLATE_LABEL}=true")

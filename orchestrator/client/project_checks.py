@@ -23,8 +23,8 @@ def objection_to(
 ) -> str:
     """Return the first obstacle to the project `name` with its specification; empty if there is none.
 
-    `specs` are the specifications of all projects, with this one. `published` are the GPUs that drivers publish, by
-    node.
+    `specs` are the specifications of all projects, including this project. `published` are the GPUs that drivers
+    publish, by node.
     """
     return (
         _objection_to_parents(specs, name)
@@ -61,7 +61,9 @@ def _objection_to_gpus(
 
 
 def _objection_to_parents(specs: Mapping[str, ProjectSpec], name: str) -> str:
-    """Return the obstacle of the parents: the parent does not exist, they form a cycle, or they are too many."""
+    """Return the fault of the project's parents: a parent does not exist, the parents form a cycle, or they are too
+    many.
+    """
     above: list[str] = []
     parent = specs[name].parent
     if parent is not None and (parent not in specs or parent == name):

@@ -4,7 +4,7 @@ NoSuchProject        no project of that name
 NoProject            neither -p nor the kubeconfig names the project
 OperatorSilent       the project exists, and no operator creates its namespace
 NoNamespace          the project exists, and its namespace does not belong to it
-ProjectRefused       the change would guarantee GPUs that do not exist, or remove some that are in use
+ProjectRefused       the change would guarantee GPUs that do not exist, or delete a project in use
 """
 
 import asyncio
@@ -74,7 +74,7 @@ class ProjectClient:
         self._patience_seconds = patience_seconds
 
     async def resolve(self, project: str | None, default_namespace: str) -> Scope:
-        """Return the scope of a project, or of the default namespace when none is named.
+        """Return the scope of a project; if `project` is None, the scope of the default namespace.
 
         Waits for the namespace of a project that was just created. Raises NoSuchProject, NoProject,
         OperatorSilent.
@@ -165,7 +165,7 @@ class ProjectClient:
             raise _exists(name) from error
 
     async def update(self, name: str, spec: Mapping[str, Any], expected: ProjectSpec) -> None:
-        """Merge `spec` (as in the API) into a project; `expected` is the outcome, against which quotas are checked."""
+        """Merge `spec` (as in the API) into a project; `expected` is the resulting spec, whose quotas are checked."""
         projects, nodes = await asyncio.gather(self.projects(), self._nodes())
         _check(projects, name, expected, nodes)
         await self._transport.patch(PROJECTS.path(name=name), {"spec": spec})

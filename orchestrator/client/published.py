@@ -1,4 +1,4 @@
-"""The GPUs that drivers publish in slices, as the command line counts them beside those of device plugins."""
+"""The GPUs that drivers publish in slices, as the command line counts them beside the GPUs of device plugins."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -103,7 +103,7 @@ class SharedObjects:
     def decoder(self, resource: Resource, kind: type[T]) -> Callable[[msgspec.Raw], T]:
         """Return a function that decodes an object of the resource.
 
-        If an equal object is known, it returns the known one.
+        If an equal object is known, the function returns the known object.
 
         `resource` is needed beside `kind`, because slices and claims are read in any version that the server has.
         """

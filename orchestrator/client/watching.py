@@ -1,4 +1,4 @@
-"""The lists of jobs, nodes and projects, again after each change."""
+"""The lists of jobs, nodes and projects, made again after each change."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ Changes come in bursts: for each pod of a job, and for each step of a pod.
 async def watch_jobs(transport: Transport, scope: Scope | None) -> AsyncGenerator[list[WorkloadView], None]:
     """Yield the jobs of a project (None: of all projects), now and after each change.
 
-    Close the generator (`contextlib.aclosing`) at the end. Failures of the API server are waited out.
+    Close the generator (`contextlib.aclosing`) at the end. After a failure of the API server, requests are repeated.
     """
     caches = JobCaches(transport, scope)
     async with caches.running():
@@ -267,7 +267,7 @@ def _place(item: Object) -> tuple[str, str]:
 
 
 class ProjectCaches(Caches):
-    """A cache of the projects alone, for users who may see no more of the whole cluster."""
+    """A cache of the projects alone, for users who may not see other objects in all namespaces."""
 
     def __init__(
         self,

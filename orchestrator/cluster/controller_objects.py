@@ -1,4 +1,4 @@
-"""The fields of other projects' controllers that determine the gang size, as narrow structs; see `objects`.
+"""The fields of other programs' controllers that determine the gang size, as narrow structs; see `objects`.
 
 JobSetSpec: kubernetes-sigs/jobset 08dfbdf (after v0.10.1), api/jobset/v1alpha2/jobset_types.go.
 LeaderWorkerSetSpec: kubernetes-sigs/lws v0.10.0, api/leaderworkerset/v1/leaderworkerset_types.go.

@@ -77,8 +77,8 @@ class DeviceRequest(ExactRequest, frozen=True):
 
 
 class DeviceConstraint(Wire, frozen=True):
-    """A condition on the devices of some requests, or of all: an attribute has the same value on each device, or a
-    different one.
+    """A condition on the devices of some or all requests. An attribute has the same value on all devices, or a
+    different value on each.
     """
 
     requests: list[str] = []

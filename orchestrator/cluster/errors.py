@@ -83,7 +83,7 @@ class Conflict(ClusterError):
 
 
 class QuotaOvertaken(Conflict):
-    """Another request changed the use of a ResourceQuota at the same moment (409): this one was not carried out."""
+    """Another request changed the use of a ResourceQuota at the same moment (409). This request was not carried out."""
 
 
 class Gone(ClusterError):

@@ -1,4 +1,4 @@
-"""Numbers of GPUs and fractions of one, as exact thousandths of a device.
+"""Numbers of GPUs and fractions of a GPU, as exact thousandths of a device.
 
 Nothing is rounded here: a fraction has at most three places. The planner's `Request.portion_milli` converts an
 amount of memory to a fraction, rounded up.

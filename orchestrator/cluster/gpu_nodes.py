@@ -24,7 +24,11 @@ class GpuUser(Wire, frozen=True):
 
 
 class GpuState(Wire, frozen=True):
-    """One GPU. `failure` says why it must not be used; `idle_since` is the time since which it is in use and idle."""
+    """One GPU.
+
+    `failure` says why it must not be used. If the GPU has a holder and is idle, `idle_since` is the start of the idle
+    time.
+    """
 
     index: int
     uuid: str = ""
@@ -56,7 +60,7 @@ class GpuNodeSpec(Wire, frozen=True):
 
 
 class GpuNode(Object, frozen=True):
-    """The GPUs of the node of that name."""
+    """The GPUs of the node with the name of this object."""
 
     resource = resources.GPU_NODES
 

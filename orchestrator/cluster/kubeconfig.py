@@ -277,7 +277,7 @@ def _add_certificate(
 
 
 def tls_context(authority: bytes | None) -> ssl.SSLContext:
-    """Return a context that trusts the PEM certificates in `authority`, or the system's where it is None.
+    """Return a context that trusts the PEM certificates in `authority`; if it is None, the certificates of the system.
 
     Raises ssl.SSLError or ValueError if they are no certificates.
     """
@@ -288,7 +288,10 @@ def tls_context(authority: bytes | None) -> ssl.SSLContext:
 
 
 def _load_pair(context: ssl.SSLContext, user: Entry, certificate: bytes, key: bytes) -> None:
-    """Load a client certificate. The ssl module takes only files, so the key lies in a private one for a moment."""
+    """Load a client certificate.
+
+    The ssl module takes only files, so the key is written to a private file and deleted at once.
+    """
     with tempfile.TemporaryDirectory(prefix="muster-") as folder:
         pair = Path(folder) / "pair.pem"
         pair.touch(mode=0o600)

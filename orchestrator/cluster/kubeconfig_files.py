@@ -88,7 +88,7 @@ class Entry:
         return value if isinstance(value, str) else ""
 
     def data(self, key: str) -> bytes | None:
-        """Return the bytes of `key`-data, or of the file that `key` names, or None."""
+        """Return the bytes of `key`-data, else of the file that `key` names; None if neither is set."""
         encoded = self.text(f"{key}-data")
         if encoded:
             try:

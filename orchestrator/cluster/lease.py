@@ -1,10 +1,11 @@
 """Leader election on a Lease: of several replicas at most one acts.
 
-Time is measured with a monotonic clock of this process. Another replica's lease counts as expired only after its
-record has not changed for its whole duration *as watched from here*. So clocks that differ between machines, or that
-are set, do no harm.
+Time is measured with a monotonic clock of this process. Another replica's lease counts as expired only if this process
+has seen no change of the lease for the lease's whole duration. So clocks that differ between machines, or that are set,
+do no harm.
 
-Each write carries the resourceVersion that it was decided on, and the server refuses the second of two.
+Each write has the resourceVersion that the replica read. If two replicas write with the same resourceVersion, the
+server refuses the second write.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class LeaseElection:
         return self._held is not None and self._clock() < self._leads_until()
 
     async def acquire(self) -> None:
-        """Wait until this replica is the leader. Failures of the API are waited out."""
+        """Wait until this replica is the leader. After a failure of the API, try again."""
         while not await self._attempt():
             await self._sleep(self._renew_seconds * (0.4 + 0.2 * self._random()))
         log.info("%s: %s leads", self._what, self._identity)
@@ -128,7 +129,8 @@ class LeaseElection:
         return True
 
     async def run(self, work: Callable[[], Coroutine[object, object, R]]) -> R:
-        """Wait for the leadership, run `work` while renewing, return the lease; return the result of `work`.
+        """Wait for the leadership, run `work` while the lease is renewed, and release the lease; return the result of
+        `work`.
 
         If leadership is lost, the task of `work` is cancelled and awaited, and LeaseLost is raised: acquire again, or
         exit.

@@ -49,7 +49,7 @@ async def annotate(
 ) -> None:
     """Set annotations of the pod with that uid.
 
-    The value None removes an annotation. Raises as `nominate`, and is as safe to repeat.
+    The value None removes an annotation. Raises the errors of `nominate`. After Unreachable it is safe to repeat.
     """
     body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
     await transport.patch(PODS.path(namespace, name), body, content_type=MERGE_PATCH)

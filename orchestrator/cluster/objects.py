@@ -174,7 +174,7 @@ __all__ = [
 
 
 class Taint(Wire, frozen=True):
-    """Pods that do not tolerate it stay away; `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
+    """Keeps pods without a toleration from the node; `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
 
     key: str
     effect: str

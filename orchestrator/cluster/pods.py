@@ -109,7 +109,7 @@ class PodAffinityTerm(Wire, frozen=True):
 
 
 class WeightedPodAffinityTerm(Wire, frozen=True):
-    """Pods that the pod prefers to run beside, or, as its anti-affinity, apart from."""
+    """Pods beside which a pod prefers to run (affinity) or not to run (anti-affinity)."""
 
     weight: int
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
@@ -283,7 +283,7 @@ class ContainerState(Wire, frozen=True):
 
 
 class ContainerStatus(Wire, frozen=True):
-    """How one container is; `container_id` begins with its runtime, `containerd://`.
+    """The state of one container; `container_id` begins with the runtime, such as `containerd://`.
 
     `resources` are the resources with which the container runs, `allocated_resources` those that its kubelet has
     granted.
@@ -326,7 +326,7 @@ class ExtendedResourceClaimStatus(Wire, frozen=True):
 
 
 class PodStatus(Wire, frozen=True):
-    """How a pod is; `phase` is Pending, Running, Succeeded, Failed or Unknown.
+    """The state of a pod; `phase` is Pending, Running, Succeeded, Failed or Unknown.
 
     `resources` and `allocated_resources` have the meaning of those of a `ContainerStatus`, for the pod as a whole.
     """

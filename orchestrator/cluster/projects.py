@@ -48,7 +48,7 @@ class NodeAffinity(Wire, frozen=True):
 
 
 class ObjectCounts(Wire, frozen=True):
-    """How many objects of a kind there may be in a project's namespace at once; None: the operator's default."""
+    """Maximum number of objects of each kind in a project's namespace; None: the operator's default."""
 
     pods: int | None = None
     jobs: int | None = None
@@ -99,9 +99,9 @@ class ProjectSpec(Wire, frozen=True):
     `preempt_min_runtime` is the time after the start of a workload in which no other workload of the project can
     preempt it. `reclaim_min_runtime` is the same for other projects. None uses the department's value.
 
-    `non_preemptible_on_unhealthy` is Keep (also None) or Move. `namespace` is the project's namespace, if it is not
-    the operator's. `storage` is the maximum of its PVCs together, a quantity; None: unlimited. `image_pull_secrets`
-    are secrets of the namespace that all its pods use.
+    `non_preemptible_on_unhealthy` is Keep (also None) or Move. `namespace` is the project's namespace; None: the
+    namespace that the operator creates. `storage` is the maximum of its PVCs together, a quantity; None: unlimited.
+    `image_pull_secrets` are secrets of the namespace that all its pods use.
     """
 
     parent: str | None = None

@@ -62,7 +62,7 @@ def memory_bytes(quantity: str) -> int:
 
 
 def memory_mib(quantity: str) -> int:
-    """Return a quantity of memory in MiB; a part of one is rounded up. Raises ValueError if it is no quantity.
+    """Return a quantity of memory in MiB; a part of a MiB is rounded up. Raises ValueError if it is no quantity.
 
     Example: `memory_mib("1500Ki")` returns `2`.
     """
@@ -71,7 +71,7 @@ def memory_mib(quantity: str) -> int:
 
 @lru_cache(maxsize=4096)
 def cpu_milli(quantity: str) -> int:
-    """Return a quantity of CPU in thousandths of a core; less than one is rounded up.
+    """Return a quantity of CPU in thousandths of a core; a part of a thousandth is rounded up.
 
     Raises ValueError if it is no quantity.
     """
@@ -80,7 +80,7 @@ def cpu_milli(quantity: str) -> int:
 
 @lru_cache(maxsize=4096)
 def thousandths(quantity: str) -> int:
-    """Return a quantity of any resource in thousandths of its unit; less than one is rounded up.
+    """Return a quantity of any resource in thousandths of its unit; a part of a thousandth is rounded up.
 
     Raises ValueError if it is no quantity.
     """
@@ -139,7 +139,7 @@ def parse_time(timestamp: str) -> int:
 
 
 def time_us(timestamp: str | None) -> int:
-    """Return a timestamp of the API in microseconds; 0 for one that is absent or cannot be read."""
+    """Return a timestamp of the API in microseconds; 0 if it is absent or cannot be read."""
     try:
         return parse_time(timestamp) if timestamp else 0
     except ValueError:

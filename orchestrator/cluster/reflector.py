@@ -190,7 +190,7 @@ class Reflector(Generic[T]):
         await self._synced.wait()
 
     async def run(self) -> None:
-        """Keep the cache current until cancelled. Failures of the API are waited out, and logged."""
+        """Keep the cache current until cancelled. Failures of the API are logged, and the request is repeated."""
         while True:
             try:
                 await self._begin()

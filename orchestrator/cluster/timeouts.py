@@ -6,11 +6,14 @@ from typing import Final
 OPERATOR_REQUEST_SECONDS: Final = 2.5
 """Maximum time of a bind, an eviction or another write of the operator.
 
-A leader stops before its lease expires, and this time is at most that margin. So no request of a former leader is
-under way when the next one reads the cluster.
+A leader stops some seconds before its lease expires, and this time is no longer than those seconds. So no request of a
+former leader is under way when the next one reads the cluster.
 """
 KUBELET_SECONDS: Final = 1.0
-"""How long `top node` waits for the next kubelet that answers. A node without figures is shown all the same."""
+"""How long `top node` waits for the next kubelet that answers.
+
+A node whose kubelet does not answer is shown without figures.
+"""
 COMPLETION_SECONDS: Final = 2.0
 """How long the completion of a word in a shell waits for names."""
 NAMESPACE_SECONDS: Final = 30.0

@@ -31,7 +31,7 @@ class Wire(msgspec.Struct, rename="camel", frozen=True, gc=False, omit_defaults=
 
 
 class OwnerReference(Wire, frozen=True):
-    """The object that another belongs to; `controller` marks the one that manages it."""
+    """An owner of an object; `controller` marks the owner that manages the object."""
 
     api_version: str
     kind: str

@@ -21,7 +21,7 @@ class JobSpec(Wire, frozen=True):
 
 
 class JobStatus(Wire, frozen=True):
-    """How a job is."""
+    """The state of a job."""
 
     active: int = 0
     ready: int = 0

@@ -178,7 +178,7 @@ CONSTANTS: Final[Mapping[str, Any]] = {
 
 
 def default_image() -> str:
-    """Return the image of this version; a site with a mirror names another."""
+    """Return the image of this version; a site with a mirror names another image."""
     return f"muster:{installed_version()}"
 
 

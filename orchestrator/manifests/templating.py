@@ -1,7 +1,7 @@
 """The templates of the operator YAML, filled in twice: with values, and with expressions of a Helm chart.
 
-For a chart a value that a site chooses is an `Expression`, and a condition on it becomes one of Go's templates. All
-else is filled in as for the operator YAML, so that the two cannot say different things.
+For a chart a value that a site chooses is an `Expression`, and a condition on it becomes a condition of Go's templates.
+All else is filled in as for the operator YAML, so that chart and operator YAML cannot differ.
 """
 
 import re

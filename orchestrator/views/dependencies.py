@@ -1,7 +1,7 @@
 """Why jobs with dependencies have not started, or never start. Pure.
 
-WaitsForJob        another job has not reached the state yet
-DependencyFailed   another job can no longer reach the state: it ended otherwise, was deleted, or never starts itself
+WaitsForJob        another job has not reached the required state yet
+DependencyFailed   another job can no longer reach this state: it ended otherwise, was deleted, or never starts
 """
 
 from collections.abc import Iterable
@@ -57,7 +57,7 @@ class Delays:
             for dependency in dependencies:
                 dependents.setdefault(dependency.uid, []).append((uid, dependency.job))
         failed = [uid for uid, delay in delays.items() if delay.code == DEPENDENCY_FAILED]
-        for uid in failed:  # which grows by the jobs that depend on one that never starts
+        for uid in failed:  # the loop appends jobs that depend on a failed job
             for dependent, name in dependents.get(uid, ()):
                 if delays[dependent].code != DEPENDENCY_FAILED:
                     delays[dependent] = _failed(

@@ -20,8 +20,8 @@ class GpuView:
     """One GPU as people see it; unmeasured and old figures are None.
 
     `failure` says why it must not be used, "" if it may. `holders` are the pods that have it, as `namespace/name`.
-    `idle_seconds` is the time since which its utilization is 0 although it has holders. `users` are the containers
-    whose processes have memory of it. `observed_us` is the time of the agent's report, 0 if the report is old.
+    `idle_seconds` is how long its utilization has been 0 although it has holders. `users` are the containers whose
+    processes have memory of it. `observed_us` is the time of the agent's report, 0 if the report is old.
     """
 
     node: str
@@ -74,7 +74,7 @@ def gpus_of_pod(pod: Pod, gpus: Mapping[str, Iterable[GpuView]]) -> Iterator[Gpu
 
 
 def gpus_of_job(pods: Iterable[Pod], gpus: Mapping[str, Iterable[GpuView]]) -> list[GpuView]:
-    """Return the GPUs of all pods of a job, a shared one once."""
+    """Return the GPUs of all pods of a job. A GPU that several pods share is listed once."""
     return list(dict.fromkeys(gpu for pod in pods for gpu in gpus_of_pod(pod, gpus)))
 
 

@@ -99,7 +99,7 @@ class ProjectDeleted(
 class CommandRun(
     msgspec.Struct, frozen=True, tag="command", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """A command of the scenario is about to run; `workloads` are those it submits or deletes."""
+    """A command of the scenario is about to run; `workloads` are the workloads that it submits or deletes."""
 
     t_ms: int
     action: str

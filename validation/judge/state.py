@@ -38,7 +38,7 @@ class State:
     node_types: dict[str, str] = field(default_factory=dict)
     """The group of nodes of each node, by node."""
     cordoned: set[str] = field(default_factory=set)
-    """The nodes that take no new pods, until they are about to be opened."""
+    """The cordoned nodes. A node is removed when it is about to be uncordoned."""
     drained: set[str] = field(default_factory=set)
     """The uids of pods that an administrator evicted."""
     _bound_at: dict[str, int] = field(default_factory=dict)
@@ -157,7 +157,10 @@ class State:
         return self.named(pod)
 
     def named(self, pod: PodSeen) -> frozenset[int]:
-        """Return the GPUs that the kubelet of its node gave to a pod of that name, by its last report of any time."""
+        """Return the GPUs that the kubelet of the pod's node gave to a pod of this name, by the kubelet's last report.
+
+        The report can be older than the binding of the pod.
+        """
         return self._given.get(pod.node, {}).get(f"{pod.namespace}/{pod.pod}", frozenset())
 
     def holding(self) -> list[PodSeen]:

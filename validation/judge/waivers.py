@@ -1,6 +1,6 @@
 """Deviations that a person has accepted before the run.
 
-Each is for one fact (of one host, if it is about hosts) and at most a year.
+A waiver is for one fact (in a check of hosts: of one host), and for at most a year.
 """
 
 import calendar
@@ -25,7 +25,7 @@ class Waiver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The acceptance of a failure: until the day `expires` (YYYY-MM-DD, included), the `owner` accepts that check `id`
     fails by `fact`.
 
-    `fact` is a part of a sentence of the check. `host` is the host of that sentence; only a check of hosts has one.
+    `fact` is a part of a sentence of the check. `host` is the host of that sentence, only for a check of hosts.
     """
 
     id: str

@@ -19,7 +19,7 @@ _BEGINS: Final = re.compile(r"(?:Booting )?Linux (?:version \d|on physical CPU)"
 _ERRORS_A_LOG: Final = 10
 """From this number of corrected memory errors on, their lines are unknown instead of notes (mcelog: 10 in 24 hours)."""
 _LINK_ERRORS_A_LOG: Final = 81
-"""The same for errors of PCIe links: DCGM allows 80 replays (diag-skus.yaml, max_pcie_replays)."""
+"""From this number of errors of PCIe links on, their lines are unknown: DCGM allows 80 replays (diag-skus.yaml)."""
 _LINES: Final = 3
 """Maximum number of lines of one message of the driver; the first line has the bus id."""
 

@@ -111,7 +111,7 @@ _YES: Final = {"yes": True, "no": False}
 def read_ethtool(text: str) -> list[Ethernet]:
     """Return the interfaces, in order.
 
-    If one is described twice, the last description counts. Raises LayerError without any.
+    If an interface is described twice, the last description counts. Raises LayerError if there is no interface.
     """
     fields: dict[str, dict[str, str]] = {}
     of_one: dict[str, str] = {}

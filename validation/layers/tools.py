@@ -25,7 +25,10 @@ COUNTERS: Final = (
     "/sys/class/infiniband/*/ports/*/counters/local_link_integrity_errors",
     "/sys/class/infiniband/*/ports/*/counters/excessive_buffer_overrun_errors",
 )
-"""The counters of physical interfaces and RDMA ports. Bonds and VLANs are left out, because they use these."""
+"""The counters of physical interfaces and RDMA ports.
+
+Bonds and VLANs are left out, because they use these interfaces.
+"""
 
 NCCL: Final = "nccl"
 FIO: Final = "fio"

@@ -278,7 +278,7 @@ class Identity(_Record):
     """The identity of the run's cluster.
 
     `kube_system_uid` is the uid of its namespace kube-system, `ca_sha256` the digest of its API server's certificate
-    authority. `sha256` is the digest of the whole identity; a redacted report has the same one.
+    authority. `sha256` is the digest of the whole identity; a redacted report has the same digest.
     """
 
     sha256: str

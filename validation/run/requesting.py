@@ -60,9 +60,9 @@ async def _send(recorder: Recorder, name: str, request: Request) -> RequestAnswe
 async def create_claims(recorder: Recorder, claims: Mapping[str, Sequence[str]]) -> str:
     """Create PVCs of the default class with access mode ReadWriteMany.
 
-    Return why one was not created; empty if all were.
+    Return why a PVC was not created; empty if all were created.
 
-    They are deleted with the namespace of their project.
+    The PVCs are deleted with the namespace of their project.
     """
     for project, names in claims.items():
         for name in names:

@@ -30,7 +30,7 @@ class AgentPages:
         self._problem = ""
 
     def read(self, text: str, t_ms: int) -> SamplesSeen | None:
-        """Return the content of the page that was read at `t_ms`; None if it is not newer than the last one.
+        """Return the content of the page that was read at `t_ms`; None if the page is not newer than the last page.
 
         Raises TargetError if the page cannot be parsed.
         """

@@ -33,7 +33,7 @@ from validation.witness.objects import published_gpus
 OPERATOR_SECONDS = 15.0
 """Maximum wait for a renewal of the operator's lease.
 
-A leader renews it every 2.5 s, a standby operator takes it over within 12 s, and a new one has to start first.
+A leader renews it every 2.5 s, a standby operator takes it over within 12 s, and a new operator has to start first.
 """
 IDLE_SECONDS = 60.0
 """Maximum wait for the end of reservations of GPUs that no fraction uses."""

@@ -308,6 +308,6 @@ def _judged(value: object, key: str = "") -> object:
         return {one: _judged(value[one], one) for one in value if one in _JUDGED}
     if isinstance(value, list):
         return [_judged(one) for one in value]
-    if key == "holderIdentity":  # of an operator outside the cluster it is the name of a machine
+    if key == "holderIdentity":  # for an operator outside the cluster, the name of a machine
         return value if isinstance(value, str) and value.startswith(_POD) else ""
     return value

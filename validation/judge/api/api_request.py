@@ -17,7 +17,7 @@ CONFLICT: Final = 409
 GROUP: Final = "resource.k8s.io"
 DEVICE_CLASS: Final = "gpu.nvidia.com"
 DRA_NAMESPACE: Final = "dra-test"
-"""The namespace in the examples of the page."""
+"""The namespace in the examples of Google's page on GPU workloads with DRA."""
 CLAIM_VERSION: Final = "v1"
 CLAIMS: Final = f"/apis/{GROUP}/{CLAIM_VERSION}/namespaces/{DRA_NAMESPACE}/resourceclaims"
 

@@ -246,7 +246,7 @@ class Threshold(_Fact, frozen=True):
 def judge_inventory(hosts: Mapping[str, HostGpus], *, expected_hosts: int, gpus_per_host: int) -> Judgement:
     """Judge whether every host has all its GPUs.
 
-    Each host is counted alone, because seven and nine GPUs are sixteen, too.
+    Each host is counted alone, because the sum of a host with seven and a host with nine GPUs is right.
     """
     wrong = [
         f"{name} has {len(host.gpus)} of {gpus_per_host} GPUs"
@@ -271,7 +271,7 @@ def judge_inventory(hosts: Mapping[str, HostGpus], *, expected_hosts: int, gpus_
 def judge_equality(hosts: Mapping[str, HostGpus], golden: HostGpus | None = None) -> Judgement:
     """Judge whether driver, model, vBIOS, InfoROM, memory and modes (such as MIG and ECC) are equal on all hosts.
 
-    With a golden host, they must equal those of that host.
+    With a golden host, these values must equal the values of the golden host.
     """
     if not all_gpus(hosts):
         return NO_GPU

@@ -17,7 +17,7 @@ SPREAD_PERCENT: Final = 5
 1.05).
 """
 GPU_SPREAD_PERCENT: Final = 10
-"""The same for one GPU: rates of single healthy GPUs differ more than their sums."""
+"""Maximum percentage for one GPU: rates of single healthy GPUs differ more than the sums of hosts."""
 _ALIASES: Final = {"nfsvers": "vers", "intr": "", "nointr": ""}
 """Options that `mount` shows under another name than it accepts, or ignores."""
 _NO_MOUNT: Final = Judgement(Verdict.INCONCLUSIVE, "no mount was declared: --mount DIRECTORY")

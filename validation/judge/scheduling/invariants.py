@@ -292,7 +292,7 @@ def _holding(history: History) -> Iterator[PodSeen]:
 
 
 def _since(history: History) -> Iterator[tuple[bool, Event, State]]:
-    """Yield each judged event with the state after it, and first whether it is not the first judged event."""
+    """Yield for each judged event: whether another event was judged before it, the event, and the state after it."""
     begun = False
     for event, state in replay(history.events):
         if event.t_ms >= history.since_ms:

@@ -139,7 +139,7 @@ def _fault(
 
 
 def parse(line: str) -> TrainingResult | None:
-    """Return the document of a training run; None if the line is not one."""
+    """Return the document of a training run; None if the line is no such document."""
     try:
         return msgspec.json.decode(line, type=TrainingResult)
     except msgspec.DecodeError:

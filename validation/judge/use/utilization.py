@@ -3,8 +3,8 @@
 NVML reports the percentage of the last sample period in which a kernel ran, not how much of the GPU it filled.
 
 The utilization of a GPU is the mean of these samples over the time in a window for which the GPU was held. Each sample
-is weighted with the time since the one before it. The utilization of several GPUs is the mean of the utilizations of
-those that were held.
+is weighted with the time since the previous sample. The utilization of several GPUs is the mean of the utilizations of
+the held GPUs.
 
 If two samples are further apart than MAX_GAP_MS, the time between them is unknown, and no sample counts for it.
 """

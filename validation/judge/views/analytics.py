@@ -1,8 +1,8 @@
 """Judges the analytics pages: the GPUs that each project held over time, compared with the events of the API server.
 
-The answer is an array of objects. The key `of` is `read` (when the page was read), `point` (a minute of a project,
-from `at` on), or `summary` (of a project). `muster web` takes a sample each second here, and a point is their mean. A
-page may be `LATE_MS` behind.
+The answer is an array of objects. The key `of` is `read` (when the page was read), `point` (a minute of a project, from
+`at` on), or `summary` (of a project). In a run, `muster web` takes a sample each second. A point is the mean of the
+samples of its minute. A page may be `LATE_MS` behind.
 """
 
 import itertools
