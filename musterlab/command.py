@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -222,6 +223,7 @@ def storage(name: str, state_dir: Path | None) -> None:
     from musterlab import cluster
     from musterlab.storage import serving
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM, too, removes the temporary files
     reporter = terminal_reporter()
     try:
         with serving.storage(cluster.find(name, state_dir), reporter):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from musterlab.realnodes.requirements import MAXIMUM_NODES
 from orchestrator.distribution import require_extra
 from orchestrator.errors import MusterError, UsageError
 from orchestrator.progress import printable, terminal_reporter
@@ -19,15 +20,16 @@ from validation.planned_checks import plan
 from validation.scenario.images import NO_MAP
 from validation.scenario.loader import find, load, select
 from validation.scenario.scaling import Size, parse_size
-from validation.targets.kinds import CLUSTER, IMAGE, LAB, PROCESS, TARGETS
+from validation.targets.kinds import CLUSTER, GPUS, LAB, REAL_LAB, TARGETS
 
 if TYPE_CHECKING:
+    from musterlab.gpus.models import Gpus
     from validation.plan.acceptance import Acceptance
     from validation.report.record import Report
     from validation.run.session import Settings
     from validation.scenario.loaded import LoadedScenario
     from validation.targets.hosts import SiteHosts
-    from validation.targets.operator_deployment import OperatorImage
+    from validation.targets.real_lab import RealNodes
 
 
 @click.command()
@@ -59,18 +61,21 @@ if TYPE_CHECKING:
     help="Directory of the report. Default: reports/RUN.",
 )
 @click.option(
-    "--operator",
-    type=click.Choice([PROCESS, IMAGE]),
-    default=PROCESS,
-    show_default=True,
-    help="Operator in the lab. process: this installation, beside simulated nodes. image: the image "
-    "of `make image`, on real nodes.",
+    "--real-nodes",
+    type=click.IntRange(1, MAXIMUM_NODES),
+    help="The lab has this number of nodes with a kubelet, containers, GPUs of a double of NVML, volumes, and the "
+    "operator of `make image`. Needs root.",
+)
+@click.option(
+    "--gpus",
+    metavar="MODELxN",
+    help=f"GPUs of each real node, such as h100x4.  [default: {GPUS}]",
 )
 @click.option(
     "--image",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="OCI archive for --operator image. Default: dist/muster-VERSION.oci.tar.",
+    help="OCI archive of the operator, for --real-nodes.  [default: dist/muster-VERSION.oci.tar]",
 )
 @click.option(
     "--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="The kubeconfig file to use."
@@ -79,8 +84,8 @@ if TYPE_CHECKING:
     "--profile",
     default="",
     metavar="NAME",
-    help="Kind of site, which selects the requirements that apply: lab, tr4858, current, rehearsal or planner. "
-    "Default: by the target; current for a cluster.",
+    help="Kind of site, which selects the requirements that apply: lab, lab-real, tr4858, current, rehearsal "
+    "or planner. Default: by the target; current for a cluster.",
 )
 @click.option(
     "--part",
@@ -149,7 +154,8 @@ def validate(
     """
     try:
         _imply_cluster(ctx, options)
-        acceptance = open_acceptance(options["profile"], options["parts"], options["target"])
+        _check_real_nodes(options)
+        acceptance = open_acceptance(options["profile"], options["parts"], _kind(options))
         scenarios = acceptance.select(select(load(find(list(paths)), _chosen_size(options)), patterns))
         if options["collect_only"]:
             _print_plan(acceptance, scenarios, _chosen_hosts(options), as_json=options["as_json"])
@@ -185,13 +191,40 @@ def _size(text: str | None) -> "Size | None":
         raise click.BadParameter(str(error)) from error
 
 
+def _kind(options: dict[str, Any]) -> str:
+    """Return the kind of the target, by which profiles name it."""
+    return options["target"] if options["real_nodes"] is None else REAL_LAB
+
+
+def _check_real_nodes(options: dict[str, Any]) -> None:
+    """Raise UsageError for an option that needs real nodes and has none, or that real nodes exclude."""
+    if options["real_nodes"] is None:
+        given = next((name for name in ("gpus", "image") if options[name] is not None), None)
+        if given is not None:
+            raise UsageError(f"--{given} is for --real-nodes")
+        return
+    if options["target"] != LAB:
+        raise UsageError(f"--real-nodes is for --target {LAB}: a {options['target']} has nodes of its own")
+    if options["size"] is not None:
+        raise UsageError("--size is not for --real-nodes: --real-nodes and --gpus give the size")
+
+
 def _chosen_size(options: dict[str, Any]) -> "Size | None":
+    if options["real_nodes"] is not None:
+        return Size(options["real_nodes"], _gpus(options).count)
     if options["size"] is not None or options["site"] is None:
         size: Size | None = options["size"]
         return size
     from validation.run.session import chosen_size
 
     return chosen_size(_settings(options))
+
+
+def _gpus(options: dict[str, Any]) -> "Gpus":
+    """Return the GPUs of each real node. Raises UsageError."""
+    from musterlab.gpus.models import parse
+
+    return parse(options["gpus"] or GPUS, "device-plugin")
 
 
 def _chosen_hosts(options: dict[str, Any]) -> "SiteHosts | None":
@@ -206,14 +239,16 @@ def _run(scenarios: "list[LoadedScenario]", options: dict[str, Any]) -> "tuple[R
     from validation.harness.pytest_run import run
     from validation.run.first_result import prepare_lab
 
-    image = _operator_image(options)
+    nodes = _real_nodes(options)
     reporter = terminal_reporter()
     settings = _settings(options)
-    settings.image, settings.progress = image, reporter
-    reporter(f"{len(scenarios)} scenarios, {len(plan(scenarios))} checks, target: {settings.target}")
+    settings.real_nodes, settings.progress = nodes, reporter
+    reporter(f"{len(scenarios)} scenarios, {len(plan(scenarios))} checks, target: {settings.kind}")
     try:
         if settings.target == LAB:
             prepare_lab(_same_choice(options), reporter)
+        if nodes is not None:
+            nodes.prepare(reporter)
         return run([str(scenario.path) for scenario in scenarios], settings)
     finally:
         reporter.close()
@@ -257,19 +292,13 @@ def _settings(options: dict[str, Any]) -> "Settings":
     )
 
 
-def _operator_image(options: dict[str, Any]) -> "OperatorImage | None":
-    """Return the image of the lab's operator; None if the operator is a process. Raises before anything is started."""
-    if options["operator"] != IMAGE:
-        if options["image"] is not None:
-            raise UsageError("--image is for --operator image")
+def _real_nodes(options: dict[str, Any]) -> "RealNodes | None":
+    """Return the real nodes of the lab, None for simulated ones. Raises before anything is started."""
+    if options["real_nodes"] is None:
         return None
-    if options["target"] != LAB:
-        raise UsageError(
-            f"--operator is for --target {LAB}: on a cluster the operator is the one that runs there"
-        )
-    from validation.targets.operator_deployment import find_image
+    from validation.targets.real_lab import RealNodes, find_image
 
-    return find_image(options["image"])
+    return RealNodes(options["real_nodes"], _gpus(options), find_image(options["image"]))
 
 
 def _print_plan(

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -126,14 +126,21 @@ class NodeGpus:
         Raises:
             StateError: it does not run.
         """
-        for command_line in Path("/proc").glob("[0-9]*/cmdline"):
-            # skip a process that ends at this moment
+        for pid in self.pids():
+            # one that ends while it is looked at is not the one
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                program = command_line.read_bytes().partition(b"\0")[0].decode(errors="replace")
-                if program == self._plugin and self._holds(command_line.with_name("cgroup").read_text()):
-                    os.kill(int(command_line.parent.name), signal.SIGKILL)
+                program = Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0]
+                if program.decode(errors="replace") == self._plugin:
+                    os.kill(pid, signal.SIGKILL)
                     return
         raise StateError(f"{self._plugin} does not run on {self.node}: see log/{self.node}-gpus.log")
+
+    def pids(self) -> Iterator[int]:
+        """Yield the processes of the node and of its containers, by their numbers on this machine."""
+        for path in Path("/proc").glob("[0-9]*/cgroup"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if self._holds(path.read_text()):
+                    yield int(path.parent.name)
 
     def _holds(self, cgroups: str) -> bool:
         return any(folder in line.split("/") for line in cgroups.splitlines() for folder in self._cgroups)

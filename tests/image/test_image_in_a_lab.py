@@ -1,6 +1,6 @@
 """The operator as shipped: the image of `make image`, deployed with the output of `operator-yaml`, on real nodes.
 
-Covers `image.build` and `validation.targets.operator_deployment`.
+Covers `image.build` and `validation.targets.real_lab`.
 
 The lab has no scheduler for other pods than muster's, so Kubernetes' own scheduler binds the operator's pods.
 """
@@ -38,6 +38,7 @@ from validation.judge.evidence import NO_EVIDENCE
 from validation.judge.timeline import Timeline
 from validation.judge.verdict import Verdict
 from validation.report.record import CheckResult
+from validation.report.verify import verify
 from validation.run.requesting import send_requests
 from validation.targets.recorder import Recorder
 
@@ -306,20 +307,15 @@ class SecureBrowser:
         return self.get("/sign-in", {"token": token, "project": "", "form_token": found[1]})
 
 
-@pytest.mark.rare  # takes a minute and a half
-def test_a_scenario_passes_with_the_operator_of_the_image(archive: Path, tmp_path: Path) -> None:
-    out = tmp_path / "report"
-    options = (
-        "--operator",
-        "image",
-        "--image",
-        str(archive),
-        "--part",
-        "victims",
-        "--out",
-        str(out),
-    )
-    done = muster(tmp_path / "no-kubeconfig", "validate", *options)
+@pytest.mark.rare  # two minutes and a half
+def test_a_lab_of_real_nodes_is_validated_with_volumes_witnesses_and_the_image(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, state = tmp_path / "report", tmp_path / "state"
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    parts = ("--part", "victims", "--part", "storage", "--part", "installation", "--part", "views")
+    options = ("--real-nodes", "2", "--image", str(archive), *parts, "--out", str(out))
+    done = muster(tmp_path / "no-kubeconfig", "validate", *options, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((out / "report.json").read_text())
     assert {check["verdict"] for check in report["steps"] if check["required"]} == {"PASS"}
@@ -328,4 +324,10 @@ def test_a_scenario_passes_with_the_operator_of_the_image(archive: Path, tmp_pat
         f"the image {build.REPOSITORY}:0.1.0@{digest} as a Deployment"
     )
     assert report["target"]["nodes are"].startswith("real")
+    assert (report["target"]["kind"], report["scope"]["profile"]) == ("lab-real", "lab-real")
+    judged = {check["id"]: check["verdict"] for check in report["steps"]}
+    assert judged["pvc-test/invariant/kubelet-agrees"] == "PASS"
+    assert judged["pvc-test/invariant/processes-on-own-gpus"] == "PASS"
     assert (out / "operator.log").read_text().count("--- muster-operator-") == 2
+    assert verify(out).problems == []
+    assert list((state / "muster/labs").iterdir()) == []

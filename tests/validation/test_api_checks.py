@@ -98,7 +98,7 @@ def test_a_cluster_that_has_all_of_it_passes(tmp_path: Path) -> None:
         ({("DELETE", f"{V1}/gpu-claim"): (403, {})}, CLAIM, "ERROR", "gpu-claim could not be deleted"),
         ({("DELETE", "/api/v1/namespaces/dra-test"): (0, "lost")}, CLAIM, "ERROR", "namespaces/dra-test could not be"),
         ({("GET", DEPLOYMENT): NO_PAGE}, OPERATOR, "FAIL", "run `muster operator-yaml`"),
-        ({("GET", DEPLOYMENT): (200, deployment(0, 0))}, OPERATOR, "INCONCLUSIVE", "--operator image"),
+        ({("GET", DEPLOYMENT): (200, deployment(0, 0))}, OPERATOR, "INCONCLUSIVE", "--real-nodes"),
         ({("GET", DEPLOYMENT): (200, deployment(2, 1))}, OPERATOR, "FAIL", "not all of 2 replicas"),
         ({("GET", DEPLOYMENT): (200, deployment(2, 2, observed=0))}, OPERATOR, "FAIL", "not all of 2 replicas"),
         ({("GET", DEPLOYMENT): (200, {"spec": {}})}, OPERATOR, "FAIL", "does not say how many replicas"),

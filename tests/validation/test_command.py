@@ -61,6 +61,19 @@ def test_the_plan_is_printed_without_running_anything(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("options", "profile", "gpus"),
+    [((), "lab-real", 16), (("--gpus", "h100x4"), "lab-real", 8), (("--profile", "current"), "current", 16)],
+)
+def test_the_plan_for_real_nodes_is_of_their_profile_and_size(
+    options: tuple[str, ...], profile: str, gpus: int, tmp_path: Path
+) -> None:
+    words = ("--collect-only", "--real-nodes", "2", "--scenario", "tr4858-4.8", *options)
+    done = validate(*words, cwd=tmp_path)
+    assert f"- profile: {profile} (" in done.stdout, done.stderr
+    assert f"The cluster is full, {gpus} of {gpus} GPUs" in done.stdout
+
+
 def test_an_unknown_scenario_is_a_usage_error_of_one_line(tmp_path: Path) -> None:
     done = validate("--scenario", "muster-gang", "--scenario", "nothing", cwd=tmp_path)
     assert done.returncode == 2
@@ -115,12 +128,20 @@ def test_a_cluster_that_cannot_be_reached_leaves_a_report_that_is_not_green(tmp_
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--operator", "image"), "there is no image dist/muster-0.1.0.oci.tar: build it with `make image`"),
-        (("--operator", "image", "--target", "cluster"), "--operator is for --target lab"),
-        (("--image", "operator.tar"), "--image is for --operator image"),
+        (("--real-nodes", "2"), "there is no image dist/muster-0.1.0.oci.tar: build it with `make image`"),
+        (("--real-nodes", "2", "--image", "none.tar"), "there is no image none.tar"),
+        (("--real-nodes", "2", "--target", "cluster"), "--real-nodes is for --target lab"),
+        (("--real-nodes", "2", "--target", "planner"), "--real-nodes is for --target lab"),
+        (("--real-nodes", "2", "--size", "2x8"), "--real-nodes and --gpus give the size"),
+        (("--real-nodes", "2", "--gpus", "v200x8"), "give a model of v100, a100, h100 and 1 to 8"),
+        (("--real-nodes", "2", "--profile", "lab"), "the profile `lab` is not for the target lab-real"),
+        (("--real-nodes", "3", "--gpus", "v100x5"), "15 is neither a multiple nor a part of 16"),
+        (("--profile", "lab-real"), "the profile `lab-real` is not for the target lab"),
+        (("--gpus", "v100x8"), "--gpus is for --real-nodes"),
+        (("--image", "operator.tar"), "--image is for --real-nodes"),
     ],
 )
-def test_an_operator_that_cannot_be_had_is_refused_before_anything_starts(
+def test_real_nodes_that_cannot_be_had_are_refused_before_anything_starts(
     options: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
     done = validate(*options, cwd=tmp_path)

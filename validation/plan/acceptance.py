@@ -12,9 +12,9 @@ from validation.judge.requirements import RequirementFacts
 from validation.planned_checks import plan
 from validation.scenario.loaded import LoadedScenario
 from validation.scenario.loader import find, load, with_predecessors
-from validation.targets.kinds import CLUSTER, LAB, PLANNER
+from validation.targets.kinds import CLUSTER, LAB, PLANNER, REAL_LAB
 
-PROFILES = {LAB: "lab", CLUSTER: "current", PLANNER: "planner"}
+PROFILES = {LAB: "lab", REAL_LAB: "lab-real", CLUSTER: "current", PLANNER: "planner"}
 """The profile of each kind of target, if none was chosen."""
 
 

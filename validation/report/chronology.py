@@ -22,7 +22,7 @@ CLOCKS_DIFFER: Final = timedelta(hours=1)
 """Maximum difference between the wall clock and the clock of the events: the wall clock can be set, or the machine can
 sleep.
 """
-_RUN_ID: Final = re.compile(r"(\d{8}-\d{6})-([a-z]+)-[0-9a-f]{4}", re.ASCII)
+_RUN_ID: Final = re.compile(r"(\d{8}-\d{6})-(lab-real|[a-z]+)-[0-9a-f]{4}", re.ASCII)
 
 
 @dataclass(slots=True)

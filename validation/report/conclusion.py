@@ -7,6 +7,17 @@ from typing import Final
 from validation.judge.verdict import Verdict
 from validation.report.record import Report, RequirementResult
 
+_FURTHER: Final = {
+    "planner": (
+        "muster lab up",
+        "a cluster on this machine; docs/tutorials/first-job.md submits a job to it",
+    ),
+    "lab": (
+        "muster validate --real-nodes 2",
+        "with real kubelets and containers, as root after `make image`",
+    ),
+}
+"""The command that proves more than a run with this profile."""
 _FAILED: Final = (Verdict.ERROR, Verdict.FAIL, Verdict.BLOCKED)
 
 
@@ -40,10 +51,9 @@ def _after_failure(directory: Path) -> list[tuple[str, str]]:
 
 
 def _after_success(report: Report, directory: Path) -> list[tuple[str, str]]:
-    third = (
-        ("muster lab up", "a cluster on this machine; docs/tutorials/first-job.md submits a job to it")
-        if report.scope.profile in ("lab", "planner")
-        else (f"muster report sign {directory} --key KEY", "sign the record")
+    third = _FURTHER.get(report.scope.profile) or (
+        f"muster report sign {directory} --key KEY",
+        "sign the record",
     )
     return [
         (f"muster report show {directory}", "the verdict of each requirement and check"),

@@ -32,11 +32,11 @@ from validation.scenario.loaded import LoadedScenario
 from validation.scenario.scaling import Size
 from validation.targets.base import Target
 from validation.targets.cluster import ClusterTarget
-from validation.targets.kinds import CLUSTER, LAB, PLANNER
-from validation.targets.lab import LabOperator, LabTarget
-from validation.targets.operator_deployment import OperatorDeployment, OperatorImage
+from validation.targets.kinds import CLUSTER, LAB, PLANNER, REAL_LAB
+from validation.targets.lab import LabTarget
 from validation.targets.operator_process import OperatorProcess, changed_operator
 from validation.targets.planner import PlannerTarget, SimulatedRecorder
+from validation.targets.real_lab import RealLabTarget, RealNodes
 from validation.targets.recorder import Recorder, wall_clock
 
 if TYPE_CHECKING:
@@ -68,13 +68,13 @@ class Settings:
     - `profile`: empty: the profile of the target. `parts`: empty: the whole catalogue.
     - `site`: names the hosts. `host_tests` are the loads that may be put on them, `mounts` their mounts of the
       storage, and `golden` the host that the others must equal.
-    - `image`: the image of the lab's operator; None: the operator of this installation, as a process.
+    - `real_nodes`: the real nodes of the lab; None: simulated nodes, and the operator as a process.
     - `open_target`, `open_recorder`, `open_hosts`: functions that return another target, another recorder, other hosts.
     """
 
     target: str = LAB
     kubeconfig: Path | None = None
-    image: OperatorImage | None = None
+    real_nodes: RealNodes | None = None
     size: Size | None = None
     site: Path | None = None
     host_tests: Sequence[str] = ()
@@ -93,17 +93,25 @@ class Settings:
     progress: Reporter = field(default_factory=lambda: Reporter(lambda _: None))
     argv: list[str] = field(default_factory=list)
 
+    @property
+    def kind(self) -> str:
+        """The kind of the target, as profiles and the record name it."""
+        return self.target if self.real_nodes is None else REAL_LAB
+
 
 def acceptance_of(settings: Settings) -> Acceptance:
     """Return the requirements that a run with these settings must prove. Raises CatalogueError."""
-    return open_acceptance(settings.profile, settings.parts, settings.target, settings.catalogue)
+    return open_acceptance(settings.profile, settings.parts, settings.kind, settings.catalogue)
 
 
 def chosen_size(settings: Settings) -> Size | None:
-    """Return the size for which scenarios are scaled: the chosen size, else that of the site's hosts; None: not scaled.
+    """Return the size for which scenarios are scaled: that of the real nodes, the chosen one, or that of the site's
+    hosts; None: not scaled.
 
     Raises HostError, SiteError.
     """
+    if settings.real_nodes is not None:
+        return settings.real_nodes.size
     if settings.size is not None or settings.site is None or settings.target != CLUSTER:
         return settings.size
     hosts = site_hosts(settings)
@@ -135,7 +143,7 @@ class ValidationSession:
 
     def __init__(self, settings: Settings, scenarios: list[LoadedScenario]) -> None:
         self._started = wall_clock()
-        self.id = run_id(settings.target, self._started)
+        self.id = run_id(settings.kind, self._started)
         self.directory = settings.out or Path("reports") / self.id
         self.checks = plan(scenarios)
         self.selected = list(self.checks)
@@ -240,18 +248,15 @@ class ValidationSession:
     def _make_target(self) -> Target:
         if self._settings.open_target is not None:
             return self._settings.open_target()
+        progress, nodes = self._settings.progress, self._settings.real_nodes
+        projects = frozenset(name for check in self.checks for name in check.scenario.quotas_milli)
+        if nodes is not None:
+            return RealLabTarget(nodes, projects, self.directory, progress)
         if self._settings.target == LAB:
-            progress, image = self._settings.progress, self._settings.image
-            operator: LabOperator = (
-                OperatorProcess(self.directory, progress)
-                if image is None
-                else OperatorDeployment(image, self.directory, progress)
-            )
-            return LabTarget(operator, self.directory, progress)
+            return LabTarget(OperatorProcess(self.directory, progress), self.directory, progress)
         if self._settings.target == PLANNER:
             return PlannerTarget()
-        projects = frozenset(name for check in self.checks for name in check.scenario.quotas_milli)
-        return ClusterTarget(self._settings.kubeconfig, projects, self._settings.progress)
+        return ClusterTarget(self._settings.kubeconfig, projects, progress)
 
     def _make_recorder(self) -> Recorder:
         if self._settings.open_recorder is not None:

@@ -26,7 +26,13 @@ from validation.targets.node_types import label_nodes
 from validation.targets.process import run_command, server_version
 from validation.targets.pulling import Pull, pull_images
 from validation.targets.recorder import Recorder
-from validation.targets.upkeep import cordon_nodes, evict_pods, kill_leading_pod, leader, until_another_leads
+from validation.targets.upkeep import (
+    cordon_nodes,
+    evict_one_by_one,
+    kill_leading_pod,
+    leader,
+    until_another_leads,
+)
 from validation.targets.web_pages import PageShown, WebPages, serving_pages
 from validation.witness.objects import published_gpus
 
@@ -108,8 +114,8 @@ class ClusterTarget:
         await cordon_nodes(self._transport, nodes)
 
     async def drain(self, pods: Sequence[PodSeen]) -> None:
-        """Evict the pods. Raises TargetError."""
-        await evict_pods(self._transport, pods)
+        """Evict the pods, one after the other. Raises TargetError."""
+        await evict_one_by_one(self._transport, pods)
 
     async def let_end_slowly(self, pods: Sequence[PodSeen]) -> None:
         """Do nothing: the containers of a real cluster have a grace period."""

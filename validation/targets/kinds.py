@@ -1,4 +1,4 @@
-"""The kinds of target for `--target`, and the kinds of operators in a lab for `--operator`."""
+"""The kinds of target: those of `--target`, and the one of a lab with `--real-nodes`."""
 
 from typing import Final
 
@@ -8,5 +8,8 @@ PLANNER: Final = "planner"
 
 TARGETS: Final = (LAB, CLUSTER, PLANNER)
 
-PROCESS: Final = "process"
-IMAGE: Final = "image"
+REAL_LAB: Final = "lab-real"
+"""A lab whose nodes run containers. The record has this kind, and profiles name it."""
+
+GPUS: Final = "v100x8"
+"""GPUs of each real node, where `--gpus` names none: those of a DGX-1."""

@@ -1,12 +1,11 @@
-"""A lab as the target: a real control plane that the run starts, with an operator that is chosen before the run."""
+"""A lab as the target: a real control plane of our own with simulated nodes, and the operator as a process."""
 
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from musterlab.cluster import Lab
 from orchestrator.cluster.errors import ClusterError, NotFound
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import PODS
@@ -16,54 +15,33 @@ from validation.judge.events import PodSeen
 from validation.report.record import Command
 from validation.scenario.schema import Cluster
 from validation.targets.installation import install
+from validation.targets.kinds import LAB
 from validation.targets.node_types import label_nodes
+from validation.targets.operator_process import OperatorProcess
 from validation.targets.process import run_command, server_version
 from validation.targets.pulling import Pull
 from validation.targets.recorder import Recorder
 from validation.targets.upkeep import cordon_nodes, evict_pods, leader
 from validation.targets.web_pages import PageShown, WebPages, serving_pages
 
+if TYPE_CHECKING:
+    from musterlab.cluster import Lab
+
 STOP_SECONDS_ANNOTATION: Final = "muster.dev/lab-stop-seconds"
 """On a pod of a simulated node: how many seconds the pod takes to end (`musterlab/stages.yaml`)."""
 STOP_SECONDS: Final = 5
 
 
-class LabOperator(Protocol):
-    """An operator for a lab: the lab that it needs, how it runs there, and its description."""
-
-    site: str
-    """The site file with which the orchestrator is installed for this operator."""
-
-    def lab(self, cluster: Cluster) -> contextlib.AbstractAsyncContextManager[Lab]:
-        """Run a lab with the nodes of `cluster`."""
-
-    def running(self, lab: Lab, transport: Transport, /) -> contextlib.AbstractAsyncContextManager[None]:
-        """Run the operator in the lab, where the site is installed. Raises TargetError unless it leads."""
-
-    async def kill(self, holder: str) -> str:
-        """Kill the operator that holds the lease; return why that is not possible, empty if it was killed.
-
-        Raises TargetError.
-        """
-
-    async def start_again(self, killed: str) -> None:
-        """Make sure that another operator than the killed one leads. Raises TargetError."""
-
-    async def problem(self) -> str:
-        """Return the present problem of the operator, in one line; empty if none is known."""
-
-    def describe(self) -> dict[str, str]:
-        """Return the description of the operator and the nodes for the report."""
-
-
 class LabTarget:
     """Starts a lab for the first scenario, keeps it while scenarios need the same nodes, and stops it at the end."""
 
-    kind = "lab"
+    kind = LAB
     pulls_images = False
     disposable = True
 
-    def __init__(self, operator: LabOperator, run_directory: Path, progress: Callable[[str], None]) -> None:
+    def __init__(
+        self, operator: OperatorProcess, run_directory: Path, progress: Callable[[str], None]
+    ) -> None:
         self._operator = operator
         self._run_directory = run_directory
         self._progress = progress

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from orchestrator.cluster.errors import ClusterError, Conflict, EvictionBlocked, NotFound
-from orchestrator.cluster.objects import Lease
+from orchestrator.cluster.objects import Lease, Pod
 from orchestrator.cluster.resources import LEASES, NODES, PODS
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE
@@ -15,6 +15,8 @@ from validation.errors import TargetError
 from validation.judge.events import PodSeen
 
 EVICT_SECONDS: Final = 60.0
+END_SECONDS: Final = 35.0
+"""Maximum wait for the end of an evicted pod: the grace period of 30 s that Kubernetes gives, and a little more."""
 TAKEOVER_SECONDS: Final = 60.0
 """Maximum wait for another leader. A standby operator takes over 12 s after the last renewal.
 
@@ -46,6 +48,31 @@ async def evict_pods(transport: Transport | None, pods: Sequence[PodSeen]) -> No
                     "a PodDisruptionBudget forbids it"
                 )
             await asyncio.sleep(_POLL_SECONDS)
+
+
+async def evict_one_by_one(transport: Transport | None, pods: Sequence[PodSeen]) -> None:
+    """Evict the pods in the order of their submission, each after the one before has ended. Raises TargetError.
+
+    The scheduler gives GPUs to the first job that lost its pod. If containers ended in any order, so would the jobs
+    start again.
+    """
+    for pod in sorted(pods, key=lambda pod: pod.submitted_us):
+        await evict_pods(transport, [pod])
+        deadline = time.monotonic() + END_SECONDS
+        while not await _has_ended(_connected(transport), pod):
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _has_ended(transport: Transport, pod: PodSeen) -> bool:
+    try:
+        found = await transport.get(PODS.path(pod.namespace, pod.pod), Pod)
+    except NotFound:
+        return True
+    except ClusterError as error:
+        raise TargetError(f"pod {pod.namespace}/{pod.pod} cannot be read: {error}") from error
+    return found.metadata.uid != pod.uid or found.status.phase in {"Succeeded", "Failed"}
 
 
 async def _is_evicted(transport: Transport, pod: PodSeen) -> bool:

@@ -50,6 +50,7 @@ def test_no_profile_excludes_a_proven_requirement() -> None:
         (profile, "utilization.full") for profile in ("lab", "planner")
     }  # these profiles have no GPUs that could be busy
     simulated |= {("lab", "installation.storage-class"), ("tr4858", "dra.version"), ("tr4858", "dra.claim")}
+    simulated.add(("lab", "installation.operator"))  # a process
     simulated |= {
         ("planner", name)
         for name in ("installation.operator", "installation.storage-class", "dra.version", "dra.claim")
@@ -71,12 +72,31 @@ def test_no_profile_excludes_a_proven_requirement() -> None:
     simulated |= {("planner", name) for name in lists}
     on_hosts = {r.id for r in CATALOGUE.requirements if any(name.startswith("hosts") for name in r.checks)}
     simulated |= {(profile, name) for profile in ("lab", "planner") for name in on_hosts}
-    simulated |= {("rehearsal", name) for name in on_hosts}
-    simulated |= {("rehearsal", name) for name in STAND_INS_OF_A_REHEARSAL}
-    for profile in CATALOGUE.profiles:
+    for profile, proven in (("rehearsal", set[str]()), ("lab-real", {"witnesses.processes"})):
+        simulated |= {(profile, name) for name in {*on_hosts, *STAND_INS_OF_A_REHEARSAL} - proven}
+    for kind in CATALOGUE.profiles:
         for requirement in CATALOGUE.requirements:
-            excluded = bool(requirement.checks and profile.excludes(requirement))
-            assert excluded == ((profile.id, requirement.id) in simulated), (profile.id, requirement.id)
+            excluded = bool(requirement.checks and kind.excludes(requirement))
+            assert excluded == ((kind.id, requirement.id) in simulated), (kind.id, requirement.id)
+
+
+def test_the_lab_names_the_option_that_proves_a_requirement_which_it_excludes() -> None:
+    """Every requirement that real nodes prove, and simulated ones do not."""
+    lab, real = CATALOGUE.profile("lab"), CATALOGUE.profile("lab-real")
+    reasons = {r.id: lab.excludes(r) for r in CATALOGUE.requirements if r.checks and not real.excludes(r)}
+    further = {name for name, reason in reasons.items() if reason}
+    assert further == {
+        *("installation.operator", "submission.log", "submission.shell", "storage.volume-reused"),
+        *("witnesses.devices", "witnesses.processes"),
+    }
+    assert all("`--real-nodes 2` proves it" in reasons[name] for name in further)
+
+
+@pytest.mark.parametrize("name", ["lab", "lab-real"])
+def test_a_lab_can_end_green(name: str) -> None:
+    """Each requirement that applies has a check: else a run of everything is INCONCLUSIVE."""
+    profile = CATALOGUE.profile(name)
+    assert [r.id for r in CATALOGUE.requirements if not r.checks and not profile.excludes(r)] == []
 
 
 @pytest.mark.parametrize(

@@ -71,9 +71,13 @@ def test_the_last_lines_count_the_proven_requirements_and_name_three_commands(go
     assert [line.partition("  #")[0].strip() for line in passed[-3:]] == [
         f"muster report show {good}",
         f"muster report verify {good}",
-        "muster lab up",
+        "muster validate --real-nodes 2",
     ]
     report = record.read(good)
+    report.scope.profile = "lab-real"
+    assert conclusion(report, good)[-1].split("  #")[0].strip() == f"muster report sign {good} --key KEY"
+    report.scope.profile = "planner"
+    assert conclusion(report, good)[-1].split("  #")[0].strip() == "muster lab up"
     next(each for each in report.requirements if each.verdict == Verdict.PASS).in_part = False
     assert conclusion(report, good)[1].endswith("(gangs 1, victims 1); 1 of them in the chosen parts")
     failed = conclusion(record.read(bad), bad)

@@ -1,13 +1,15 @@
-"""The conditions for an existing cluster before a scenario begins."""
+"""The conditions for an existing cluster before a scenario begins, and the drain of its nodes."""
 
 from typing import Any
 
 import msgspec
 import pytest
 
+from orchestrator.cluster.errors import NotFound
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.transport import Page
 from orchestrator.names import GPU_RESOURCE, RESERVATION_LABEL
+from tests.validation.judge import events
 from validation.errors import TargetError
 from validation.targets import cluster
 from validation.targets.cluster import ClusterTarget
@@ -66,3 +68,46 @@ async def test_a_reservation_is_an_error_after_a_minute(monkeypatch: pytest.Monk
 
 async def test_a_pod_that_ended_has_no_gpus() -> None:
     assert await check([pod("job", "team", "Succeeded")]) == []
+
+
+class Evictions:
+    """An API server on which an evicted pod still runs at the first look, and then ends in one of three ways."""
+
+    def __init__(self, last: Body | None) -> None:
+        self.requests: list[str] = []
+        self._last = last
+
+    async def create(self, path: str, _body: Body) -> None:
+        self.requests.append(f"evict {path.split('/')[-2]}")
+
+    async def get(self, path: str, kind: type[Pod]) -> Pod:
+        name = path.rpartition("/")[2]
+        first = self.requests[-1] == f"evict {name}"
+        self.requests.append(f"read {name}")
+        found = pod(name) if first else self._last
+        if found is None:
+            raise NotFound("it is gone")
+        answer = msgspec.convert(found, kind)
+        return msgspec.structs.replace(
+            answer, metadata=msgspec.structs.replace(answer.metadata, uid=answer.metadata.uid or name)
+        )
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        None,
+        pod("q-1", phase="Failed"),
+        pod("q-1", phase="Succeeded"),
+        {**pod("x"), "metadata": {"uid": "other"}},
+    ],
+    ids=["deleted", "failed", "succeeded", "replaced"],
+)
+async def test_a_drained_pod_has_ended_before_the_next_one_is_evicted(last: Body | None) -> None:
+    target = ClusterTarget(None, frozenset(), lambda _line: None)
+    server = Evictions(last)
+    target._transport = server  # type: ignore[assignment]
+    pods = [events.pod(0, name, pod=name, uid=name, submitted_us=at) for name, at in (("q-2", 2), ("q-1", 1))]
+    await target.drain(pods)
+    ends = ["evict q-1", "read q-1", "read q-1", "evict q-2", "read q-2", "read q-2"]
+    assert server.requests == ends

@@ -174,7 +174,7 @@ def _judge_operator(documents: Sequence[Json]) -> Judgement:
         return Judgement(
             Verdict.INCONCLUSIVE,
             "the Deployment muster-operator has no replicas: the operator runs beside the cluster, "
-            "in a lab unless it is validated with --operator image",
+            "in a lab unless it is validated with --real-nodes",
         )
     counts = [at(deployment, "status", name) for name in ("updatedReplicas", "availableReplicas")]
     generations = at(deployment, "status", "observedGeneration"), at(deployment, "metadata", "generation")

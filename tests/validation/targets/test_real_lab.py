@@ -1,4 +1,4 @@
-"""validation.targets.operator_deployment: the image of a lab's operator."""
+"""validation.targets.real_lab: the image of a lab's operator."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ import pytest
 
 from musterlab import oci
 from orchestrator.errors import UsageError
-from validation.targets.operator_deployment import find_image
 from validation.targets.operator_process import OPERATOR_PYTHONPATH
+from validation.targets.real_lab import find_image
 
 
 def archive(directory: Path, name: str) -> Path:
