@@ -1,7 +1,7 @@
-"""The cluster after a plan was carried out, as the planner sees it next. Pure.
+"""The snapshot for the next decision, after a plan was carried out. Pure.
 
-A bound pod runs. An evicted pod uses its devices while its grace period lasts, counted in decisions. The pod that its
-controller makes instead has a new id and the same name, request and position in the queue.
+A bound pod runs. An evicted pod uses its devices during its grace period, which is counted in decisions. Its successor
+has a new id and the same name, request and position in the queue.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,13 +23,13 @@ from orchestrator.planner.model import (
 from orchestrator.simulation.claims import carry_out_grants, claims_after, own_claims, release_claims
 
 _GENERATION: Final = "+"
-"""Between the id of a pod and the number of its successor."""
+"""Separates the id of the first pod from the number of a successor."""
 
 
 def apply_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
-    """The snapshot with the plan's bindings, evictions and nominations in it; the same object if that changes nothing.
+    """The snapshot after the plan's bindings, evictions and nominations; the same object if they change nothing.
 
-    Evicted pods are releasing. A pod that starts now is younger than all running ones.
+    Evicted pods are releasing. A workload that starts now is younger than all running workloads.
     """
     bindings = {binding.pod: binding for binding in plan.bindings}
     evicted = {eviction.pod for eviction in plan.evictions}
@@ -52,7 +52,7 @@ def apply_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
 
 
 def _unstarted(snapshot: Snapshot, plan: Plan) -> Iterator[Rejection]:
-    """The failures of the pods that the plan evicts because they have not started."""
+    """Yield a rejection for each pod that the plan evicts because it has not started."""
     evicted = {eviction.pod for eviction in plan.evictions if eviction.rule == RULE}
     for workload in snapshot.workloads if evicted else ():
         for pod in workload.pods:
@@ -68,25 +68,25 @@ def _unstarted(snapshot: Snapshot, plan: Plan) -> Iterator[Rejection]:
 
 
 def after_decision(snapshot: Snapshot, plan: Plan) -> Snapshot:
-    """The snapshot before the next decision, if evicted pods end at once and their successors are pending."""
+    """The snapshot after the plan, if every evicted pod ends at once and its successor is pending."""
     return replace_pods(apply_plan(snapshot, plan), (eviction.pod for eviction in plan.evictions))[0]
 
 
 def add_successors(snapshot: Snapshot, predecessors: Iterable[str]) -> tuple[Snapshot, dict[str, str]]:
-    """Return the snapshot with a pending pod beside each of these pods, and the new ids by the old ids."""
+    """Return the snapshot with a pending successor beside each predecessor, and the successors' ids by predecessor."""
     return _with_successors(snapshot, frozenset(predecessors), is_deleted=False)
 
 
 def replace_pods(snapshot: Snapshot, predecessors: Iterable[str]) -> tuple[Snapshot, dict[str, str]]:
-    """Return the snapshot with a pending pod instead of each of these pods, and the new ids by the old ids.
+    """Return the snapshot with a pending successor instead of each predecessor, and their ids by predecessor.
 
-    A nomination for the successor of a pod passes to the successor.
+    The successor keeps the nomination of its predecessor.
     """
     return _with_successors(snapshot, frozenset(predecessors), is_deleted=True)
 
 
 def remove_pods(snapshot: Snapshot, removed: Iterable[str], successors: Mapping[str, str]) -> Snapshot:
-    """The snapshot without these pods. If the pod has a nomination, its successor gets it."""
+    """The snapshot without the removed pods. If such a pod has a nomination, its successor gets the nomination."""
     ids = frozenset(removed)
     nominated_pods: dict[str, Pod] = {}
     for workload in snapshot.workloads:
@@ -98,7 +98,7 @@ def remove_pods(snapshot: Snapshot, removed: Iterable[str], successors: Mapping[
 
 
 def successor(pod: Pod) -> Pod:
-    """The pending pod that a controller makes instead of this one, with the nomination for the successor."""
+    """The pending pod that a controller creates after this pod, with the same nomination."""
     base, _, generation = pod.id.rpartition(_GENERATION)
     is_successor = bool(base) and generation.isdecimal()
     number = int(generation) + 1 if is_successor else 1
@@ -120,17 +120,18 @@ def successor(pod: Pod) -> Pod:
 
 
 def moment_after(snapshot: Snapshot) -> int:
-    """A time in microseconds that is later than all that the snapshot knows of."""
+    """A time in microseconds after the snapshot's time and after the creation and start of every workload."""
     last_created_us = max((workload.created_at_us for workload in snapshot.workloads), default=0)
     last_started_us = max((workload.started_at_us for workload in snapshot.workloads), default=0)
     return max(last_created_us, last_started_us, snapshot.now_us) + 1
 
 
 class Departures:
-    """A cluster from decision to decision, in which evicted pods terminate over several decisions.
+    """A simulated cluster in which evicted pods terminate over several decisions.
 
-    `grace_decisions` is the number of decisions with a terminating pod. With `is_late` its successor appears only
-    after its end. Pods that terminate at the beginning without a successor get it after their end. A stuck pod stays.
+    `grace_decisions` returns the number of decisions for which a pod terminates. If `is_late` is true for a pod, its
+    successor appears only after its end. A pod that terminates at the beginning gets a successor after its end unless
+    the successor's id is known. A stuck pod stays.
     """
 
     def __init__(
@@ -154,9 +155,9 @@ class Departures:
         return not self._remaining
 
     def carry_out(self, plan: Plan) -> bool:
-        """Apply the plan and let the time until the next decision pass. False: the cluster is the same as before.
+        """Apply the plan and advance to the next decision. Return whether that changed the cluster or `left_over`.
 
-        A workload that is left over comes first in the next decision, and its order is as before afterwards.
+        The next decision considers the workload that was left over first; later decisions use the usual order.
         """
         before = self.snapshot
         self.snapshot = apply_plan(before, plan)
@@ -173,7 +174,7 @@ class Departures:
         )
 
     def lose(self, pods: Iterable[str]) -> None:
-        """Remove pods at once, as when their node fails; their successors wait."""
+        """Remove pods at once, as if their node had failed. Their successors are pending."""
         self._remaining |= dict.fromkeys(pods, 0)
         self._finish()
 
@@ -225,7 +226,7 @@ def _apply(
     runs_on = any(pod.state is PodState.ALLOCATED and pod.id not in bindings for pod in pods)
     started_us = (workload.started_at_us if runs_on else now_us) if runs else 0
     after = replace(workload, pods=pods, started_at_us=started_us)
-    # as a reader of the cluster sees it: a gang that is complete again is not stale
+    # as in a real cluster: a gang that is complete again is not stale
     return replace(after, stale_since_us=0) if workload.stale_since_us and has_gang(after) else after
 
 
@@ -273,7 +274,7 @@ def _with_successors(
                 continue
             new = successor(pod)
             successors[pod.id] = new.id
-            # while the old pod is there, the nomination for the next one is written on the old one
+            # until its end, the old pod carries the nomination for its successor
             pods += [new] if is_deleted else [replace(pod, replaced=True), _nominated(new, None)]
         workloads.append(replace(workload, pods=tuple(pods), waiting_since_us=now_us))
     dynamic = release_claims(snapshot.dynamic, predecessors) if is_deleted else snapshot.dynamic

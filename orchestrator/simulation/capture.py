@@ -1,4 +1,4 @@
-"""A live cluster as the planner's snapshot: read once, nothing written.
+"""Reads a live cluster once as the planner's snapshot, and writes nothing.
 
 Only the inputs of a decision are kept: requests, constraints, placements, quotas. No environment, command, secret or
 annotation value leaves the cluster.
@@ -48,9 +48,9 @@ _ONLY_THE_OPERATOR_KNOWS: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """The snapshot, and one line for every object that could not be read and is not in it.
+    """The snapshot, and a line for each object that is left out because it could not be read.
 
-    `doubt` says why the operator's settings are unknown and their defaults are used; it is empty when they are known.
+    `doubt` is the reason why the operator's settings are unknown and the defaults are used; "" if they are known.
     """
 
     snapshot: Snapshot
@@ -59,7 +59,7 @@ class Capture:
 
 
 async def capture(transport: Transport) -> Capture:
-    """List the scheduler's inputs. Raises ClusterError leaves, and ConfigurationError without project CRD."""
+    """Read the cluster. Raises subclasses of ClusterError, and ConfigurationError without project CRD."""
     try:
         projects = await transport.list(PROJECTS.path(), Project)
     except NotFound as error:
@@ -100,9 +100,9 @@ async def capture(transport: Transport) -> Capture:
 
 
 def _put_off(pods: Iterable[Pod]) -> Iterator[tuple[str, str]]:
-    """By uid, why the operator does not place pods, where only the operator knows the reason.
+    """Yield the uid of each pod that the operator does not place for a reason that only it knows, with the reason.
 
-    The reasons are failures, volumes that it waits for, and objects that it skips.
+    These reasons are failed attempts, volumes that are not ready, and objects that the operator skips.
     """
     for pod in pods:
         said = has_condition(pod.status.conditions, "PodScheduled", "False")
@@ -111,7 +111,7 @@ def _put_off(pods: Iterable[Pod]) -> Iterator[tuple[str, str]]:
 
 
 async def _settings(transport: Transport) -> tuple[Settings, str]:
-    """The operator's settings; or the defaults, and a line with the reason."""
+    """The operator's settings and ""; or the defaults and the reason why the settings are unknown."""
     try:
         return await settings_in_force(transport), ""
     except SettingsUnknown as error:
@@ -119,7 +119,7 @@ async def _settings(transport: Transport) -> tuple[Settings, str]:
 
 
 async def _budgets(transport: Transport) -> tuple[list[PodDisruptionBudget], list[str]]:
-    """The disruption budgets, or a line that says that they may not be read."""
+    """The disruption budgets; or none, and a line if access is forbidden."""
     try:
         page = await transport.list(POD_DISRUPTION_BUDGETS.path(), PodDisruptionBudget)
     except Forbidden as error:
@@ -128,7 +128,7 @@ async def _budgets(transport: Transport) -> tuple[list[PodDisruptionBudget], lis
 
 
 async def _dynamic(transport: Transport) -> tuple[list[DynamicObject], list[str]]:
-    """Slices, classes and claims, and a line for each kind that may not be read."""
+    """ResourceSlices, DeviceClasses and ResourceClaims, and a line for each kind to which access is forbidden."""
     version = await served_version(transport, RESOURCE_CLAIMS.group, DRA_VERSIONS)
     listed: list[DynamicObject] = []
     unseen: list[str] = []
@@ -148,6 +148,6 @@ async def _dynamic(transport: Transport) -> tuple[list[DynamicObject], list[str]
 
 
 async def _owners(transport: Transport, resource: Resource) -> Mapping[str, Object]:
-    """The metadata of the resource's objects by uid: a workload is as old as its owner."""
+    """The metadata of the resource's objects by uid. The age of a workload is that of its owner."""
     page = await transport.list(resource.path(), Object)
     return {owner.metadata.uid: owner for owner in page.items}

@@ -20,7 +20,7 @@ _NAMESPACE: Final = "what-if"
 
 
 def submit(snapshot: Snapshot, submission: Submission, project: str) -> Snapshot:
-    """The snapshot with the submitted workload added, as the operator would read it. Raises UsageError."""
+    """The snapshot with the submitted workload. Raises UsageError for an unknown project or a used name."""
     _require_project(snapshot, project)
     if any(
         workload.name == submission.name and workload.project == project for workload in snapshot.workloads
@@ -37,7 +37,7 @@ def submit(snapshot: Snapshot, submission: Submission, project: str) -> Snapshot
 
 
 def delete(snapshot: Snapshot, project: str, name: str) -> Snapshot:
-    """The snapshot without the workload. Raises UsageError when there is none."""
+    """The snapshot without the workload. Raises UsageError if the project or the workload is unknown."""
     _require_project(snapshot, project)
     remaining = tuple(
         workload for workload in snapshot.workloads if (workload.project, workload.name) != (project, name)
@@ -48,9 +48,9 @@ def delete(snapshot: Snapshot, project: str, name: str) -> Snapshot:
 
 
 def set_quota(snapshot: Snapshot, project: str, quota_gpu_milli: int) -> Snapshot:
-    """The snapshot with another quota of the project. A weight that was equal to the quota changes with it.
+    """The snapshot with a changed quota of the project. An over-quota weight equal to the old quota changes too.
 
-    Raises UsageError when the quotas could not all be kept, as `project update` does.
+    Raises UsageError if `project update` would refuse the quota: quotas exceed the parent's or the installed GPUs.
     """
     _require_project(snapshot, project)
     projects = tuple(
@@ -62,9 +62,9 @@ def set_quota(snapshot: Snapshot, project: str, quota_gpu_milli: int) -> Snapsho
 
 
 def set_project(snapshot: Snapshot, project: Project) -> Snapshot:
-    """The snapshot with one project more, or with another of that name.
+    """The snapshot with the project, which replaces a project of the same name.
 
-    Raises UsageError when the quotas could not all be kept, or the department is not there.
+    Raises UsageError if quotas exceed the parent's quota or the installed GPUs, or the parent does not exist.
     """
     others = [sibling for sibling in snapshot.projects if sibling.name != project.name]
     if project.parent is not None and project.parent not in {sibling.name for sibling in others}:
@@ -75,7 +75,7 @@ def set_project(snapshot: Snapshot, project: Project) -> Snapshot:
 
 
 def delete_project(snapshot: Snapshot, name: str) -> Snapshot:
-    """The snapshot without a project and its workloads. Raises UsageError when there is none, or projects are in it."""
+    """The snapshot without a project and its workloads. Raises UsageError if it is unknown or has child projects."""
     _require_project(snapshot, name)
     children = sorted(sibling.name for sibling in snapshot.projects if sibling.parent == name)
     if children:
@@ -88,7 +88,7 @@ def delete_project(snapshot: Snapshot, name: str) -> Snapshot:
 
 
 def find(snapshot: Snapshot, project: str, name: str) -> Workload:
-    """The workload of that name. Raises UsageError."""
+    """The workload of that name. Raises UsageError if the project or the workload is unknown."""
     _require_project(snapshot, project)
     for workload in snapshot.workloads:
         if (workload.project, workload.name) == (project, name):
@@ -103,7 +103,7 @@ def _with_quota(project: Project, quota_gpu_milli: int) -> Project:
 
 
 def _refuse_excess(snapshot: Snapshot, projects: tuple[Project, ...], name: str) -> None:
-    """Raise UsageError when these quotas could not all be kept."""
+    """Raise UsageError if quotas exceed the parent's quota or the installed GPUs, in total or of one model."""
     quotas: dict[str, Any] = {sibling.name: (sibling.parent, sibling.quota_gpu_milli) for sibling in projects}
     excess = quota_excess(quotas, sum(node.gpu_count for node in snapshot.nodes) * DEVICE_MILLI)
     excess = excess or gpu_model_excess(
@@ -132,7 +132,7 @@ def _require_project(snapshot: Snapshot, project: str) -> None:
 
 
 def _workload(submission: Submission, project: str) -> Workload:
-    """The submission as the planner's workload: rendered to pods, which are read as the operator reads them."""
+    """The submission as the planner's workload, by the operator's code that reads pods."""
     manifest = workload_manifest(submission, Placement(project, _NAMESPACE, ""))
     template = manifest["spec"]["template"]
     count = min(submission.parallelism or 1, submission.completions or 1)

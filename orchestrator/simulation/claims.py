@@ -1,7 +1,7 @@
-"""The changes of resource claims when a plan is carried out, and when pods end. Pure.
+"""The changes of ResourceClaims when a plan is carried out and when pods end. Pure.
 
-A claim is reserved for the pods that are bound with it, and has its devices until the last of them has ended. The
-claim that is made for a pod's whole GPUs ends with the pod.
+A claim is reserved for the bound pods that use it, and is allocated until the last of them has ended. The claim that is
+created for a pod's whole GPUs is deleted with the pod.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _EXTENDED = "-extended-resources"
 
 
 def carry_out_grants(snapshot: Snapshot, plan: Plan) -> DynamicResources:
-    """The claims with the allocations of the plan, and without its releases."""
+    """The claims after the allocations and deallocations of the plan."""
     dynamic = snapshot.dynamic
     bindings = {binding.pod: binding for binding in plan.bindings}
     if not dynamic.claims and not any(binding.grants for binding in plan.bindings):
@@ -40,7 +40,7 @@ def carry_out_grants(snapshot: Snapshot, plan: Plan) -> DynamicResources:
 
 
 def claims_after(pod: Pod, binding: Binding) -> tuple[str, ...]:
-    """The keys of the pod's claims once it is bound."""
+    """The keys of the pod's claims after the binding."""
     extended = (f"{grant.claim.namespace}/{extended_name(pod)}" for grant in binding.grants if grant.extended)
     return (*pod.claims, *extended)
 
@@ -51,7 +51,7 @@ def extended_name(pod: Pod) -> str:
 
 
 def own_claims(pod: Pod) -> tuple[str, ...]:
-    """The keys of the claims that the pod's successor has too."""
+    """The keys of the pod's claims without the claim for its whole GPUs: the successor uses them too."""
     return tuple(key for key in pod.claims if not key.endswith(f"/{extended_name(pod)}"))
 
 

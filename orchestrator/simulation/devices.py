@@ -1,4 +1,4 @@
-"""Chooses GPU indices for pods for which a snapshot file names only the node."""
+"""Chooses GPU indices for pods whose devices a snapshot file does not name."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from orchestrator.planner.model import DEVICE_MILLI, Node, Request
 
 
 class Devices:
-    """Use of every GPU of every node in `gpu_milli`; pods of other schedulers occupy a node's last GPUs."""
+    """The used amount of each GPU in `gpu_milli`. Pods of other schedulers use the last GPUs of a node."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.nodes = {node.name: node for node in nodes}
@@ -16,13 +16,13 @@ class Devices:
                 self._used[node.name][device] = DEVICE_MILLI
 
     def occupy(self, node: str, device: int, request: Request) -> None:
-        """Add a pod's fraction of a device to its use; does nothing for an unknown node or device."""
+        """Add a pod's amount to the used amount of the device; does nothing for an unknown node or device."""
         used = self._used.get(node, [])
         if device < len(used):
             used[device] += request.portion_milli(self.nodes[node].gpu_memory_mib)
 
     def choose(self, node: str, request: Request) -> tuple[int, ...] | None:
-        """Occupy and return the first idle devices, or the fullest that a part still fits on. None: nothing fits."""
+        """Occupy and return the first idle devices, or for a fraction the fullest that fit. None: too few fit."""
         used = self._used[node]
         if request.is_shared:
             max_used_milli = DEVICE_MILLI - request.portion_milli(self.nodes[node].gpu_memory_mib)

@@ -1,6 +1,6 @@
-"""Diagnoses a waiting workload: the planner's reason, usage of its projects, holders of GPUs, and remedies.
+"""Diagnoses a pending workload: the planner's reason, the usage of its projects, the holders of GPUs, and remedies.
 
-Every remedy is tried on a copy of the snapshot, and listed only if the workload then runs.
+Every remedy is tried on a copy of the snapshot, and is listed only if all pods of the workload then run.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,7 +33,7 @@ MAX_SMALLER_REQUESTS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ProjectUsage:
-    """The bounds and use of one project, or a parent of it; amounts in `gpu_milli`, None: unlimited."""
+    """The quota, limit, used GPUs and fair share of the project or of an ancestor, in `gpu_milli`; None: unlimited."""
 
     name: str
     quota: int | None
@@ -44,7 +44,7 @@ class ProjectUsage:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A workload that holds GPUs: `gpu_milli` of them, on its `nodes`.
+    """A workload that holds GPUs: the amount in `gpu_milli`, and their `nodes`.
 
     `started_at_us` is microseconds since the epoch.
     """
@@ -59,7 +59,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change after which the workload would run, and the workloads that it would evict (`project/name`)."""
+    """A change after which the workload would run, and the workloads that would be evicted for it (`project/name`)."""
 
     subject: str
     evicts: tuple[str, ...] = ()
@@ -69,14 +69,14 @@ class Remedy:
 class Diagnosis:
     """The answer of `muster explain` for one workload.
 
-    - `gpu_milli`, `pods`: of the pending pods. `places` are the nodes of the others.
-    - `starts`, `evicts`: its pods that the next decision would start and evict.
-    - `endangered`: why it stays on unhealthy hardware, if it does.
+    - `gpu_milli`, `pods`: amount and number of the pending pods. `places` are the nodes of the running pods.
+    - `starts`, `evicts`: its pods that the next decision would start, and the evictions for it.
+    - `endangered`: the reason why it stays on unhealthy hardware, or "".
     - `code`, `message`: the planner's reason, empty without a pending pod.
-    - `lineage`: its project and the parents of that, nearest first.
+    - `lineage`: its project and the ancestors of the project, nearest first.
 
-    `free_gpu_milli`, `lineage` and `holders` are of now. The planner's reason has the figures after the next
-    decision, which starts `starts_others` and evicts pods of `evicts_from` (`project/name`).
+    `free_gpu_milli`, `lineage` and `holders` are the state before the next decision. The planner's reason has the
+    figures after it. That decision starts `starts_others` and evicts pods of `evicts_from` (`project/name`).
     """
 
     project: str
@@ -100,7 +100,7 @@ class Diagnosis:
 
 
 def diagnose(snapshot: Snapshot, workload: Workload) -> Diagnosis:
-    """Plan on the snapshot and return the result for one of its workloads."""
+    """Plan on the snapshot and return the diagnosis of the workload."""
     decision = plan(snapshot)
     waiting = [pod for pod in workload.pods if pod.state is PodState.PENDING]
     names = {pod.id: pod.name for pod in workload.pods}
@@ -135,7 +135,7 @@ def diagnose(snapshot: Snapshot, workload: Workload) -> Diagnosis:
 
 
 def holders_of(snapshot: Snapshot) -> list[Holder]:
-    """The workloads that hold GPUs, those that are being evicted included: by project, the largest first."""
+    """The workloads with GPUs, also of terminating pods, sorted by project and then by descending amount."""
     sizes = GpuSizes.of(snapshot.nodes)
     holders = []
     for workload in snapshot.workloads:
@@ -169,7 +169,7 @@ def _lineage(snapshot: Snapshot, decision: Plan, project: str) -> Iterator[Proje
 
 
 def _ancestors(snapshot: Snapshot, project_name: str) -> list[Project]:
-    """The project and its parents, nearest first; each once, also where parents form a cycle."""
+    """The project and its ancestors, nearest first. In a cycle of parents, each project is listed once."""
     by_name = {project.name: project for project in snapshot.projects}
     ancestors: list[Project] = []
     name: str | None = project_name
@@ -204,14 +204,14 @@ def _higher_quota(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy]:
     try:
         changed = set_quota(snapshot, project.name, needed_gpu_milli)
     except UsageError:
-        return  # the quotas would add up to more GPUs than the cluster has
+        return  # the quotas would exceed the installed GPUs
     yield from _try_remedy(
         changed, workload, f"with a quota of {amount_text(needed_gpu_milli, 0)} for {project.name}"
     )
 
 
 def _higher_limit(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy]:
-    """A remedy for every GPU limit, of the project or a parent of it, that the whole workload would exceed."""
+    """Try a higher GPU limit of the project and of each ancestor whose limit the whole workload would exceed."""
     held = held_gpu_milli(snapshot)
     waiting_gpu_milli = _counted_milli(
         snapshot, (pod for pod in workload.pods if pod.state is PodState.PENDING)
@@ -256,7 +256,7 @@ def _with_gpu_count(workload: Workload, gpu_count: int) -> Workload:
 
 
 def _try_remedy(snapshot: Snapshot, workload: Workload, subject: str) -> Iterator[Remedy]:
-    """The remedy, if all pods of the workload run once further decisions change nothing."""
+    """Yield the remedy if no pod of the workload is pending after at most 10 decisions."""
     workloads = tuple(workload if other.id == workload.id else other for other in snapshot.workloads)
     run = settle(replace(snapshot, workloads=workloads), max_decisions=10)
     after = next(candidate for candidate in run.after.workloads if candidate.id == workload.id)
@@ -273,13 +273,13 @@ def _try_remedy(snapshot: Snapshot, workload: Workload, subject: str) -> Iterato
 
 
 def _counted_milli(snapshot: Snapshot, pods: Iterable[Pod]) -> int:
-    """The amounts of the pods in quotas."""
+    """The amount of the pods as quotas count it, in `gpu_milli`."""
     sizes = GpuSizes.of(snapshot.nodes)
     return sum(sizes.counted_milli(pod.request) for pod in pods)
 
 
 def _free_milli(snapshot: Snapshot, bindings: Iterable[Binding]) -> int:
-    """The free amount of the GPUs in `capacity_gpu_milli` after these bindings, before any pod has ended."""
+    """The free `gpu_milli` of the cluster after these bindings. Terminating pods still hold their GPUs."""
     sizes = GpuSizes.of(snapshot.nodes)
     nodes = {binding.pod: binding.node for binding in bindings}
     held_milli = dict.fromkeys((node.name for node in snapshot.nodes), 0)
@@ -292,5 +292,5 @@ def _free_milli(snapshot: Snapshot, bindings: Iterable[Binding]) -> int:
 
 
 def _names(snapshot: Snapshot, workloads: set[str]) -> tuple[str, ...]:
-    """The workloads of these ids as `project/name`."""
+    """The workloads with these ids as `project/name`."""
     return tuple(f"{other.project}/{other.name}" for other in snapshot.workloads if other.id in workloads)

@@ -26,7 +26,7 @@ _MADE: dict[type, type[msgspec.Struct]] = {}
 def completed(
     form: type[FormType], covered: Mapping[type, Iterable[str]], *replaced: Field
 ) -> type[FormType]:
-    """The form with the fields of the classes in `covered` that are not named there, all UNSET by default.
+    """The form and, of each class in `covered`, the fields that it does not name there, UNSET by default.
 
     `replaced` are fields of the form that get another type: name, type and default.
     """
@@ -39,12 +39,12 @@ def completed(
 
 
 def uncovered(kind: type, covered: Iterable[str]) -> list[dataclasses.Field[Any]]:
-    """The fields of a class of the model that are not named in `covered`."""
+    """The fields of a class of the model without those in `covered`."""
     return [field for field in dataclasses.fields(kind) if field.name not in set(covered)]
 
 
 def file_type(hint: Any) -> Any:
-    """The type of a value in the file for a type of the model: a class becomes a mapping of its fields."""
+    """The type in the file for a type of the model. A dataclass becomes a struct with camelCase names."""
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return _struct_of(hint)
     arguments = tuple(file_type(argument) for argument in typing.get_args(hint) if argument is not Ellipsis)
@@ -62,7 +62,7 @@ def from_file(value: Any, hint: Any) -> Any:
 
 
 def to_file(value: Any) -> Any:
-    """A value of the model as plain data for the file, without fields that have their default."""
+    """A value of the model as plain data for the file. A field whose value is its default is left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
             camel(field.name): to_file(getattr(value, field.name))
@@ -81,7 +81,7 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 
 def camel(name: str) -> str:
-    """`over_quota_weight` as it stands in a file: `overQuotaWeight`.
+    """Return the name of a field in a file: `overQuotaWeight` for `over_quota_weight`.
 
     Example: `camel("over_quota_weight")` returns `'overQuotaWeight'`.
     """
@@ -93,7 +93,7 @@ def _struct_of(kind: type) -> type[msgspec.Struct] | str:
     name = f"Model{kind.__name__}"
     if kind in _MADE:
         return name if _MADE[kind] is msgspec.Struct else _MADE[kind]
-    _MADE[kind] = msgspec.Struct  # a class that contains itself refers to itself by name
+    _MADE[kind] = msgspec.Struct  # a class with a field of its own type refers to it by name
     hints = typing.get_type_hints(kind)
     fields = [_field(field, file_type(hints[field.name])) for field in dataclasses.fields(kind)]
     _MADE[kind] = globals()[name] = struct = _struct(name, fields, kind.__doc__)
@@ -126,7 +126,7 @@ def _field(field: dataclasses.Field[Any], hint: Any) -> Any:
 
 
 def _model_names(value: Any) -> Any:
-    """Structs as mappings with the model's names, without unset fields."""
+    """The value with each struct as a mapping from the model's field names, without unset fields."""
     if isinstance(value, msgspec.Struct):
         return {
             name: _model_names(getattr(value, name))

@@ -52,7 +52,7 @@ COVERED: Final[dict[type, frozenset[str]]] = {
     ),
     model.Snapshot: frozenset({"nodes", "projects", "workloads"}),
 }
-"""The fields of the model that the forms below have short forms for; `extra_fields` adds all others."""
+"""The fields of the model for which the classes below have short forms; `extra_fields` adds all others."""
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -68,7 +68,7 @@ class TaintForm(Form, frozen=True, kw_only=True):
 
 
 class TolerationForm(Form, frozen=True, kw_only=True):
-    """A toleration of a pod; no key with operator Exists accepts every taint."""
+    """A toleration of a pod. Operator Exists without a key tolerates every taint."""
 
     key: str = ""
     operator: Literal["Equal", "Exists"] = "Equal"
@@ -87,8 +87,8 @@ class RequirementForm(Form, frozen=True, kw_only=True):
 class RequestForm(Form, frozen=True, kw_only=True):
     """The request of a pod, and its constraints. Default of each: nothing, any node.
 
-    `gpus` are whole devices or, below 1, a part of one. `requests` are quantities of other resources by name.
-    `nodeTerms` is a list of lists: any of the outer, all of the inner.
+    `gpus` are whole devices or, below 1, a fraction of one device. `requests` are quantities of other resources by
+    name. `nodeTerms` is a list of terms: a node must meet all expressions of at least one term.
     """
 
     gpus: Decimal | UnsetType = UNSET
@@ -113,8 +113,8 @@ class ForeignForm(Form, frozen=True, kw_only=True):
 class NodeForm(Form, frozen=True, kw_only=True):
     """A node: its allocatable amounts. Default: the CPUs and memory of a DGX-1 and 110 pods, but no GPUs.
 
-    `allocatable` is that of Kubernetes: quantities by the name of a resource. The node has none of a resource that is
-    not named. GPUs, CPU, memory and pods may stand there instead of in their own fields.
+    `allocatable` is that of Kubernetes: quantities by resource name. The node has nothing of other resources that are
+    not named. GPUs, CPU, memory and pods may be there instead of in their own fields.
     """
 
     name: str
@@ -162,8 +162,8 @@ class NominatedForm(Form, frozen=True, kw_only=True):
 class PodForm(RequestForm, frozen=True, kw_only=True):
     """One pod of a workload. Missing fields of its request are those of the workload.
 
-    `on` is its node; `devices` are indices of GPUs on it, default: chosen when the file is read. `nominated` is the
-    place that an earlier decision reserved for it. `status` is Kubernetes' PodStatus.
+    `on` is its node; `devices` are GPU indices on the node, by default chosen when the file is read. `nominated` is the
+    nomination of an earlier decision. `status` is Kubernetes' PodStatus.
     """
 
     id: str | None = None
@@ -178,9 +178,9 @@ class PodForm(RequestForm, frozen=True, kw_only=True):
 class WorkloadForm(RequestForm, frozen=True, kw_only=True):
     """A workload: the request of each of its pods, and their number, or a list of them.
 
-    `on` names the node of all counted pods, or of each of the first ones; the rest is pending. Defaults: one pod; the
-    order of `created` is that of the file; `priority` 50, interactive 100; interactive workloads are not preemptible.
-    `template` is Kubernetes' PodTemplateSpec. It replaces requests and constraints.
+    If `pods` is a number, `on` is the node of all pods, or a list of nodes for the first pods; other pods are pending.
+    Defaults: one pod; `created` in the order of the file; `priority` 50, interactive 100; interactive workloads are not
+    preemptible. `template` is Kubernetes' PodTemplateSpec. It replaces requests and constraints.
     """
 
     name: str
@@ -210,7 +210,7 @@ class SnapshotForm(Form, frozen=True, kw_only=True):
 
 @cache
 def file_form() -> type[SnapshotForm]:
-    """The form of a whole file, with every field that the planner's model has by now."""
+    """The form of a whole file, with every field of the planner's model."""
     request: dict[type, frozenset[str]] = {model.Request: COVERED[model.Request]}
     requested = request | {model.Constraints: COVERED[model.Constraints]}
     foreign: Any = completed(ForeignForm, request)
@@ -237,7 +237,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _with_numbers(part: Any) -> Any:
-    """Decimals are written as numbers in YAML."""
+    """The schema with numbers instead of decimals: a snapshot file has them as numbers."""
     if isinstance(part, list):
         return [_with_numbers(item) for item in part]
     if not isinstance(part, dict):

@@ -22,7 +22,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A workload with pods that run afterwards and did not before, or ran elsewhere."""
+    """A workload with pods that did not run before, or that ran on other nodes or devices."""
 
     project: str
     name: str
@@ -32,7 +32,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """A workload that lost pods to another, by a rule.
+    """A workload that lost pods to the beneficiary, by a rule.
 
     `runs_again`: afterwards, at least as many of its pods run as before its evictions.
     """
@@ -50,7 +50,7 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """A workload with pending pods, and the reason; `is_new`: it was not pending before."""
+    """A workload with pending pods, and the reason. `is_new`: it had no pending pods before."""
 
     project: str
     name: str
@@ -63,7 +63,7 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class ProjectChange:
-    """A project before and after, in `gpu_milli`. A quota of None is unlimited; before is None where it was unknown."""
+    """A project's `gpu_milli` before and after. A quota of None: unlimited, or before: the project was unknown."""
 
     project: str
     quota_before: int | None
@@ -89,7 +89,7 @@ class Outcome:
 def outcome(before: Snapshot, before_plan: Plan, run: Run) -> Outcome:
     """The differences between `before` and the end of the run.
 
-    `before_plan` is the plan of the state before, for the shares; workloads that only one of the two has count too.
+    `before_plan` is the plan for `before` and supplies its fair shares. New and deleted workloads count too.
     """
     known = {workload.id: workload for workload in before.workloads}
     return Outcome(
@@ -103,7 +103,7 @@ def outcome(before: Snapshot, before_plan: Plan, run: Run) -> Outcome:
 
 
 def compare(snapshot: Snapshot, change: Callable[[Snapshot], Snapshot]) -> tuple[Outcome, int]:
-    """The result of a change, beside the result without it, and the number of decisions of that.
+    """Compare the settled snapshot with and without a change. Also return the decisions needed without the change.
 
     Raises the errors of `change`.
     """
@@ -113,7 +113,7 @@ def compare(snapshot: Snapshot, change: Callable[[Snapshot], Snapshot]) -> tuple
 
 
 def held_gpu_milli(snapshot: Snapshot) -> dict[str, int]:
-    """GPUs of running pods, by project; a parent has those of its children."""
+    """The `gpu_milli` of running pods by project, as quotas count them. A parent includes its children."""
     parents = {project.name: project.parent for project in snapshot.projects}
     sizes = GpuSizes.of(snapshot.nodes)
     held = dict.fromkeys(parents, 0)
@@ -131,7 +131,7 @@ def held_gpu_milli(snapshot: Snapshot) -> dict[str, int]:
 
 
 def places(workload: Workload) -> dict[str, Place]:
-    """The running pods of a workload, by id."""
+    """The placements of a workload's running pods, by pod id."""
     return {
         pod.id: Place(pod.name, pod.node or "", pod.devices)
         for pod in workload.pods

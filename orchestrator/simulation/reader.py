@@ -35,7 +35,7 @@ ONLY_IN_STATES: Final[Mapping[str, tuple[model.PodState, ...]]] = {
     **dict.fromkeys(("stuck", "replaced"), _TERMINATING),
     **dict.fromkeys(("never_started", "bound_at_us", "start_problem", "cannot_start"), _ON_A_NODE),
 }
-"""Fields that say something of pods in these states only."""
+"""The states of a pod in which it may have the field."""
 MAX_PODS: Final = 100_000
 """Pods of one workload of a file. Kubernetes is made for 150,000 pods in a cluster."""
 _OWN: Final[Mapping[str, tuple[str, Callable[[str], int], int, int | str]]] = {
@@ -44,7 +44,7 @@ _OWN: Final[Mapping[str, tuple[str, Callable[[str], int], int, int | str]]] = {
     "memory": ("memory", memory_bytes, MAX_AMOUNT, forms.NODE_MEMORY),
     "pods": ("pods", whole_count, MAX_AMOUNT, forms.NODE_PODS),
 }
-"""By the field of a node in the file: Kubernetes' name of the resource, how it is read, the most and the default."""
+"""By a node's field in the file: the resource name in Kubernetes, the parser, the maximum and the default."""
 
 
 def load(path: Path) -> model.Snapshot:
@@ -84,7 +84,7 @@ class _Reader:
         ]
         rest = self._extra(model.Snapshot, (form,))
         rejections = (*rest.pop("rejections", ()), *counting(self._rejections, self._starts))
-        # A workload of which each pod has ended is not in a snapshot.
+        # A workload whose pods have all ended is not in a snapshot.
         present = tuple(workload for workload in workloads if workload.pods)
         return model.Snapshot(
             nodes=nodes, projects=projects, workloads=present, rejections=rejections, **rest
@@ -111,7 +111,7 @@ class _Reader:
         )
 
     def _own(self, form: forms.NodeForm, key: str, place: Place) -> int:
-        """The amount of a resource that has a field of its own, which may be in `allocatable` instead."""
+        """The node's amount of a resource with a field of its own, from that field or from `allocatable`."""
         resource, parse, most, default = _OWN[key]
         value: int | str | msgspec.UnsetType = getattr(form, key)
         where: Place = (*place, key)
@@ -126,7 +126,7 @@ class _Reader:
         return amount
 
     def _scalars(self, quantities: Mapping[str, int | str], place: Place) -> model.Scalars:
-        """The resources without a field of their own. Raises UsageError if a quantity is negative or none."""
+        """The resources without a field of their own. Raises UsageError if a quantity is negative or cannot be read."""
         amounts = [
             (name, self._parsed(partial(_amount_of, name), value, (*place, name)))
             for name, value in sorted(quantities.items())
@@ -262,7 +262,7 @@ class _Reader:
     def _devices_of(
         self, form: forms.WorkloadForm, pod: forms.PodForm, request: model.Request, place: Place
     ) -> tuple[int, ...]:
-        """The devices of the pod on its node, chosen where the file does not name them."""
+        """The devices of the pod on its node. If the file does not name them, they are chosen."""
         if pod.on is None or pod.devices is not None or pod.on not in self._devices.nodes:
             return tuple(pod.devices or ())
         chosen = self._devices.choose(pod.on, request)
@@ -271,7 +271,7 @@ class _Reader:
         return chosen
 
     def _hold_named_devices(self, form: forms.WorkloadForm, place: Place) -> None:
-        """Occupy the devices that the file names, before any are chosen for pods that leave it open."""
+        """Occupy the devices that the file names, before devices are chosen for other pods."""
         for pod, where in self._pods(form, place):
             if pod.on is None:
                 continue
@@ -285,7 +285,7 @@ class _Reader:
     def _requirements(
         self, form: forms.WorkloadForm, pod: forms.PodForm, observed: Pod | None, place: Place
     ) -> tuple[model.Request, model.Constraints]:
-        """The request and the constraints of the pod: those of its template, or of the file's own fields."""
+        """The request and the constraints of the pod, from its template or from the file's own fields."""
         if observed is not None and form.template is not UNSET:
             return self._templates.requirements(observed, place[:2])
         return self._request((pod, form), place), self._constraints((pod, form))
@@ -331,7 +331,7 @@ class _Reader:
         )
 
     def _extra(self, kind: type, sources: Sequence[msgspec.Struct]) -> dict[str, Any]:
-        """The fields without a short form that the file gives."""
+        """The values that the sources set for the model's fields without a short form."""
         values: dict[str, Any] = {}
         for name, hint in _extra_fields(kind):
             value = _first(sources, name, UNSET)
@@ -361,7 +361,7 @@ class _Reader:
 
 @cache
 def _extra_fields(kind: type) -> tuple[tuple[str, Any], ...]:
-    """The fields without a short form, with their types."""
+    """The fields of the class without a short form, with their types."""
     hints = typing.get_type_hints(kind)
     return tuple((field.name, hints[field.name]) for field in uncovered(kind, forms.COVERED[kind]))
 
@@ -373,7 +373,7 @@ def _first(sources: Sequence[Any], name: str, default: Any) -> Any:
 
 
 def _amount_of(resource: str, quantity: str) -> int:
-    """Return the amount of the resource. Raises ValueError with its name if the quantity is none."""
+    """Return the amount of the resource. Raises ValueError with the resource's name if the quantity is invalid."""
     try:
         return amount_of_scalar(resource, quantity)
     except ValueError as error:

@@ -1,6 +1,6 @@
-"""Plans and applies plans to a snapshot, decision by decision, until a decision changes nothing.
+"""Plans on a snapshot and applies the plan, again and again, until a decision changes nothing.
 
-`apply_plan` defines applying. No workload ends by itself.
+`apply_plan` defines the effect of a plan. No workload ends by itself.
 """
 
 from collections.abc import Callable
@@ -18,9 +18,9 @@ Planner = Callable[[Snapshot], Plan]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A simulated run. `steps` are the plans that changed something, `last` is the latest plan.
+    """A simulated run. `steps` are the plans that were applied, `last` is the latest plan.
 
-    `snapshots` are those that `steps` were planned on, one for one. `is_stable`: `last` was planned on `after` and
+    `snapshots` has for each step the snapshot that it was planned on. `is_stable`: `last` was planned on `after` and
     changed nothing.
     """
 
@@ -40,7 +40,7 @@ def settle(
     grace_decisions: int = 0,
     late_successors: bool = False,
 ) -> Run:
-    """Plan and apply until a plan changes nothing and no pod is terminating, `max_decisions` times at most.
+    """Plan and apply until a plan changes nothing and no pod is terminating, at most `max_decisions` times.
 
     Terminating pods use their devices for `grace_decisions` decisions. Their successors are pending at once, or, with
     `late_successors`, after the end of their predecessors.
@@ -61,7 +61,7 @@ def settle(
 
 
 def decide_once(snapshot: Snapshot, *, planner: Planner = plan) -> Run:
-    """Plan once and apply the plan; evicted workloads are pending again at once."""
+    """Plan once and apply the plan. The successors of evicted pods are pending at once."""
     decision = planner(snapshot)
     after = after_decision(snapshot, decision)
     if after is snapshot:

@@ -1,4 +1,4 @@
-"""Reads and writes ConfigMap `muster-settings`: the settings that the leading operator decides by, for simulations."""
+"""Encodes and reads ConfigMap `muster-settings`: the settings of the leading operator, for simulations."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -22,11 +22,11 @@ PATH: Final = CONFIG_MAPS.path(SYSTEM_NAMESPACE, SETTINGS_CONFIG_MAP)
 
 
 class SettingsUnknown(MusterError):
-    """The operator's settings are not written down, or cannot be read."""
+    """The ConfigMap with the operator's settings is missing, forbidden or invalid."""
 
 
 def encoded(settings: Settings) -> str:
-    """The settings as YAML, in the form of `settings` in a snapshot file, with defaults."""
+    """The settings as YAML, as under `settings` in a snapshot file, but with all defaults."""
     plain = {
         camel(field.name): msgspec.to_builtins(getattr(settings, field.name)) for field in fields(settings)
     }
@@ -34,7 +34,7 @@ def encoded(settings: Settings) -> str:
 
 
 def decoded(data: Mapping[str, str]) -> Settings:
-    """The settings in the data of the ConfigMap. Raises SettingsUnknown."""
+    """The settings in the data of the ConfigMap. Raises SettingsUnknown if they are missing or invalid."""
     form: Any = file_type(Settings)
     try:
         plain = small_yaml(data[KEY])

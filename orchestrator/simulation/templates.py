@@ -1,6 +1,6 @@
 """Pods of a snapshot file that are written with Kubernetes' own types: a template, and the status of each pod.
 
-The code that reads the objects of a cluster reads them too.
+The same code reads them as reads the objects of a cluster.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ class Templates:
         self._read: dict[Place, PodTemplate] = {}
 
     def pod(self, form: forms.WorkloadForm, pod: forms.PodForm, place: Place) -> Pod | None:
-        """Return the pod as an API server would; None if the file has neither a template nor a status for it.
+        """Return the pod as an API server would return it; None if the file has neither template nor status for it.
 
         Raises UsageError for a field or value that is not implemented.
         """
@@ -89,11 +89,11 @@ class Templates:
         return spec.priority if "priority" in self._document.at((*place, "template", "spec")) else default
 
     def requirements(self, pod: Pod, place: Place) -> tuple[model.Request, model.Constraints]:
-        """Return the request and the constraints of the pod of a template."""
+        """Return the request and the constraints of a pod with a template."""
         return self._of_template(place, lambda: (pod_request(pod), pod_constraints(pod)))
 
     def traits(self, pod: Pod, place: Place) -> PodTraits:
-        """Return the traits of the pod of a template."""
+        """Return the traits of a pod with a template."""
         return self._of_template(place, lambda: pod_traits(pod))
 
     def _of_template(self, place: Place, read: Callable[[], T]) -> T:
@@ -134,7 +134,7 @@ class Templates:
             )
 
     def _check_containers(self, template: PodTemplate, status: PodStatus, place: Place) -> None:
-        """Raise UsageError if the status names a container that the template has not."""
+        """Raise UsageError if the status names a container that the template does not have."""
         for key, listed, known in (
             ("containerStatuses", status.container_statuses, template.spec.containers),
             ("initContainerStatuses", status.init_container_statuses, template.spec.init_containers),
@@ -155,12 +155,12 @@ class Templates:
 
 
 def namespace_of(form: forms.WorkloadForm) -> str:
-    """The namespace of the workload's project, as the operator makes it."""
+    """The name of the namespace that the operator creates for the workload's project."""
     return f"{NAMESPACE_PREFIX}{form.project}"
 
 
 def of_status(pod: Pod) -> dict[str, Any]:
-    """The fields of a pod of the snapshot that its spec and status say."""
+    """The fields of the snapshot's pod that follow from the spec and status of the pod."""
     seconds = pod.spec.active_deadline_seconds
     return {
         **start_fields(pod),
@@ -169,7 +169,7 @@ def of_status(pod: Pod) -> dict[str, Any]:
 
 
 def has_succeeded(form: forms.PodForm) -> bool:
-    """Whether the status of the pod says that it has done its part."""
+    """Whether the phase of the pod is Succeeded."""
     return form.status is not UNSET and form.status.get("phase") == "Succeeded"
 
 

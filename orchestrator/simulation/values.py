@@ -20,16 +20,16 @@ Problem = tuple[Place, str]
 _INT64: Final = (1 << 63) - 1
 _BOUNDS: Final[dict[str, tuple[int, int]]] = {
     "priority": (-INT32 - 1, INT32),
-    "weight": (-100, 100),  # of a preference; an anti-affinity has the negative one
+    "weight": (-100, 100),  # of a preference; negative for an anti-affinity
     "stale_grace_seconds": (-INT32 - 1, INT32),  # negative: the grace never ends
     "min_member": (1, INT32),
     "max_skew": (1, INT32),
     "min_domains": (1, INT32),
     "port": (1, 65535),
 }
-"""The least and the most of a whole number by the name of its field; all others are not negative."""
+"""Minimum and maximum of whole numbers by field name. The minimum of every other field is 0."""
 _READ_ELSEWHERE: Final = frozenset({"cpu", "memory", "requests", "allocatable", "gpus", "template", "status"})
-"""Quantities and Kubernetes' types. The reader checks them, and the number of pods of a node or workload."""
+"""Fields that the reader checks: quantities and Kubernetes' types. It also checks the pods of nodes and workloads."""
 _EXPRESSION: Final = frozenset({"key", "operator", "values"})
 
 
@@ -37,7 +37,7 @@ def problems(form: forms.SnapshotForm) -> Iterator[Problem]:
     """Yield the path and the description of each value that is not possible."""
     yield from _values(form, "", ())
     if form.workloads and all(workload.id is None for workload in form.workloads):
-        # A file that was written from a cluster may name objects that do not exist any more.
+        # A file written from a cluster has ids, and may name objects that no longer exist.
         yield from _unknown_names(form)
 
 

@@ -121,7 +121,7 @@ def _same_request(pod: model.Pod, other: model.Pod) -> bool:
 
 
 def _whole_request(pod: model.Pod, common: Plain) -> Plain:
-    """The request of the pod, and explicit defaults if the workload says something else."""
+    """The request of the pod, with explicit defaults for fields that `common` sets and the pod does not."""
     whole: Plain = {
         "gpus": 0,
         "cpu": 0,
@@ -163,7 +163,7 @@ def _request(request: model.Request) -> Plain:
 
 
 def _expression(part: model.Taint | model.Toleration | LabelRequirement) -> Plain:
-    """A taint, toleration or requirement: its fields have the same names in the file."""
+    """A taint, toleration or requirement as a mapping. Its fields have the same names in the file."""
     return dict(to_file(part))
 
 
@@ -204,5 +204,5 @@ def _memory(size_bytes: int) -> int | str:
 
 
 def _time(microseconds: int) -> int | str:
-    """RFC 3339; a value that is only an order is a number."""
+    """The time as RFC 3339 text; a small number, which only orders workloads, stays a number."""
     return format_time(microseconds) if microseconds > _YEAR_US else microseconds

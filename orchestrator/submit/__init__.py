@@ -1,1 +1,1 @@
-"""A user's request to the manifests that are created. Pure."""
+"""Converts a user's request to the manifests of the created objects. Pure."""

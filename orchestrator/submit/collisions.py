@@ -1,10 +1,11 @@
-"""Settings that two projects cannot share: a domain, and directories in which one could redirect the other. Pure.
+"""Settings that two projects cannot share: a domain, and directories in which one project could redirect mounts. Pure.
 
-A user of a writable directory can replace anything below it by a link. A pod that mounts a path through that link
-mounts its target, anywhere on the node. So no project mounts a path below a directory that another project writes.
+A user of a writable directory can replace any path below it by a symbolic link. A pod that mounts a path through that
+link mounts the link's target, anywhere on the node. So no project mounts a path below a directory that another project
+writes.
 
-If two projects have such settings, the older one keeps its own. Below a domain of the site every project has only the
-domain of its own name.
+If the settings of two projects collide, those of the older project take effect. Below the site's domain, a project can
+only have the domain with its own name.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,8 +20,8 @@ from orchestrator.cluster.objects import Directory, Project, ProjectSpec
 class Granted:
     """The settings of a project that take effect, and its domain below that of the site.
 
-    Pods mount nothing below the `closed` directories, in which other projects write. `problems` are sentences, one for
-    each thing that an older project or the site's domain stands against.
+    The project's pods mount nothing below the `closed` directories, in which other projects write. `problems` has a
+    sentence for each setting that collides with an older project or with the site's domain.
     """
 
     spec: ProjectSpec
@@ -29,8 +30,8 @@ class Granted:
 
 
 def granted(project: Project, projects: Iterable[Project], site_domain: str = "") -> Granted:
-    """Return the settings that take effect beside all other projects; `projects` may have itself. No `site_domain` is
-    "".
+    """Return the settings of `project` that take effect. `projects` may include it. A `site_domain` of "": no
+    domain.
     """
     security = project.spec.security
     if not (security.directories or security.ingress_domain or site_domain):
@@ -65,7 +66,7 @@ def granted(project: Project, projects: Iterable[Project], site_domain: str = ""
 
 
 def is_below(source: str, directory: str) -> bool:
-    """Whether the source, `/path` of nodes or `server:/path`, is below the directory and not itself.
+    """Whether the source (`/path` of nodes or `server:/path`) is below the directory and not equal to it.
 
     Example: `is_below("/data/a", "/data")` returns `True`.
     """

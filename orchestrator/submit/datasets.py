@@ -3,8 +3,8 @@
 The source of a clone is read from the PVC's `dataSource`. The API server keeps it unchanged, also for clones by
 kubectl or other tools.
 
-The name in it can mean an earlier volume of that name. So a PVC that is older than a volume is no clone of it. If
-both are of the same second, it counts as a clone. Then a possible deletion is refused, and no data is lost.
+The name in `dataSource` can mean an earlier volume of the same name. So a PVC that is older than a volume is no clone
+of it. A PVC of the same second counts as a clone. Then a possible deletion is refused, and no data is lost.
 """
 
 from collections.abc import Iterable, Sequence
@@ -47,7 +47,7 @@ class DataSource:
 
 @dataclass(frozen=True, slots=True)
 class NewVolume:
-    """A volume to be made, of exactly `size_bytes`; without a storage class it is of the cluster's default one."""
+    """A volume to create with a request of `size_bytes`. A storage class of None: the cluster's default class."""
 
     name: str
     size_bytes: int
@@ -59,9 +59,9 @@ class NewVolume:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A volume of a project: its claim, as people see it.
+    """A volume of a project: the facts of its PVC that the command line shows.
 
-    `status` is Pending, Bound, Lost or Terminating. `size_bytes` is its size, before it is bound the requested size.
+    `status` is Pending, Bound, Lost or Terminating. `size_bytes` is its size, or until it is bound the requested size.
     `clones` and `snapshots` are its copies; `used_by` are the jobs and pods that mount it.
     """
 
@@ -125,9 +125,9 @@ def snapshots(datasets: Datasets) -> list[Snapshot]:
 
 
 def objection_to_deletion(volume: Volume, *, force: bool = False) -> str:
-    """Return why a volume cannot be deleted, with the names of the obstacles; "" if it can.
+    """Return why a volume cannot be deleted, with the names of its users, clones and snapshots; "" if it can.
 
-    With `force` clones and snapshots are no reason; users always are.
+    With `force`, only users prevent the deletion.
     """
     reasons = []
     if volume.used_by:
@@ -140,9 +140,9 @@ def objection_to_deletion(volume: Volume, *, force: bool = False) -> str:
 
 
 def objection_to_replacement(volume: Volume, datasets: Datasets) -> str:
-    """Return why nothing can take a volume's place now; "" if it can.
+    """Return why a volume cannot be replaced now; "" if it can.
 
-    Copies have their own bytes, except clones and snapshots that are still in progress.
+    Finished clones and snapshots do not need the volume; those still in progress do.
     """
     if volume.used_by:
         return f"it is used by {_listed(volume.used_by)}: delete that first"
@@ -154,7 +154,7 @@ def objection_to_replacement(volume: Volume, datasets: Datasets) -> str:
 
 
 def claim_manifest(volume: NewVolume, namespace: str) -> Manifest:
-    """Return the claim of a volume."""
+    """Return the manifest of the volume's PVC."""
     spec: Manifest = {
         "accessModes": list(volume.access_modes),
         "volumeMode": volume.volume_mode,
@@ -173,13 +173,13 @@ def claim_manifest(volume: NewVolume, namespace: str) -> Manifest:
 
 
 def data_source(source: DataSource) -> Manifest:
-    """Return the `dataSource` of a claim."""
+    """Return the `dataSource` of a PVC."""
     group = {"apiGroup": VOLUME_SNAPSHOTS.group} if source.kind == VOLUME_SNAPSHOTS.kind else {}
     return {**group, "kind": source.kind, "name": source.name}
 
 
 def snapshot_manifest(name: str, volume: str, namespace: str, snapshot_class: str | None) -> Manifest:
-    """Return the snapshot of a volume; None is the default class of the volume's driver."""
+    """Return the manifest of a volume's snapshot. A class of None: the default class of the volume's driver."""
     spec: Manifest = {"source": {"persistentVolumeClaimName": volume}}
     if snapshot_class is not None:
         spec["volumeSnapshotClassName"] = snapshot_class
@@ -192,9 +192,9 @@ def snapshot_manifest(name: str, volume: str, namespace: str, snapshot_class: st
 
 
 def success_snapshots(job: Job) -> list[Manifest]:
-    """Return the snapshots of all claims that a Job's pods mount, one for each, with the Job's name as their label.
+    """Return a snapshot manifest for each PVC that a Job's pods mount, labelled with the Job's name.
 
-    The names depend on the Job alone, so that a repeated call takes the same ones.
+    The names depend on the Job alone, so that a repeated call creates no second snapshot.
     """
     claims = dict.fromkeys(
         volume.persistent_volume_claim.claim_name
@@ -212,7 +212,7 @@ def success_snapshots(job: Job) -> list[Manifest]:
 
 
 def source_of(claim: PersistentVolumeClaim) -> DataSource | None:
-    """Return the source of the PVC's volume within its namespace; None: no source, or one elsewhere."""
+    """Return the volume or snapshot from which the PVC was created; None: none in the PVC's namespace."""
     source = claim.spec.data_source_ref or claim.spec.data_source
     if source is None or source.namespace not in (None, "", claim.metadata.namespace):
         return None
@@ -270,7 +270,7 @@ def _snapshot(snapshot: VolumeSnapshot, datasets: Datasets) -> Snapshot:
 
 
 def _made_from(source: DataSource, since: str, datasets: Datasets) -> tuple[str, ...]:
-    """The PVCs made from a source that exists since this time (RFC 3339 of the API server, in seconds)."""
+    """The names of the PVCs made from the source, which was created at `since` (RFC 3339, in whole seconds)."""
     return tuple(
         sorted(
             claim.metadata.name
@@ -283,7 +283,7 @@ def _made_from(source: DataSource, since: str, datasets: Datasets) -> tuple[str,
 def _users(datasets: Datasets) -> dict[str, tuple[str, ...]]:
     """The users of PVCs, by the PVC's name: pods, and workloads that will have pods again.
 
-    A pod that ended on a node is among them: Kubernetes keeps the PVC until that pod is deleted
+    A pod that ended on a node is a user too: Kubernetes keeps the PVC until that pod is deleted
     (`podUsesPVCForDeletion` of its pvc-protection-controller, 1.36).
     """
     users: dict[str, set[str]] = {}
@@ -303,7 +303,7 @@ def _users(datasets: Datasets) -> dict[str, tuple[str, ...]]:
 
 
 def _without_repetitions(names: set[str]) -> set[str]:
-    """If a job has running pods, leave out its ended pods."""
+    """Leave out the ended pods of a job that is listed itself."""
     return {name for name in names if not (name.endswith(_ENDED) and name.removesuffix(_ENDED) in names)}
 
 

@@ -1,4 +1,4 @@
-"""The variables of a container for Kubernetes: values arrive byte for byte.
+"""The environment variables in a container's manifest. The container gets each value unchanged.
 
 Kubernetes expands `$(NAME)` in values and arguments, and takes `$$` for `$`; values are escaped here so that nothing
 is expanded.
@@ -19,7 +19,7 @@ _EXPANDED = re.compile(r"\$(?=[$(]|[^\x00-\x7f])")
 
 
 def escaped(text: str) -> str:
-    """Return a text that Kubernetes expands to `text`.
+    """Return `text` with `$` escaped, so that Kubernetes expands the result to `text`.
 
     A `$` before a character outside ASCII is escaped too: older versions of Kubernetes garble that character.
 
@@ -37,7 +37,7 @@ def environment(submission: Submission, more: Iterable[Manifest] = ()) -> list[M
         field = f"metadata.annotations['{GPU_UUIDS_ANNOTATION}']"
         variables[DEVICES_VARIABLE] = {"valueFrom": {"fieldRef": {"fieldPath": field}}}
     elif not submission.gpu_milli:
-        # CUDA images say "all", which the NVIDIA runtime would obey on a GPU node.
+        # CUDA images set the variable to "all": on a GPU node the NVIDIA runtime would then add all GPUs.
         variables[DEVICES_VARIABLE] = {"value": "void"}
     if submission.gpu_milli:
         variables["RUNAI_NUM_OF_GPUS"] = {"value": format_gpu(submission.gpu_milli)}

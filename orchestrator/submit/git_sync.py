@@ -47,11 +47,11 @@ fi
 git submodule update --init --recursive
 git --no-pager log -1 --format='%H %s'
 """.strip()
-"""Starts from nothing every time: Kubernetes may run an init container twice."""
+"""Deletes an earlier checkout first: Kubernetes may run an init container twice."""
 
 
 def secret_name(submission: Submission) -> str:
-    """Return the name of the secret that is made with the workload."""
+    """Return the name of the secret that is created with the workload."""
     return f"{submission.name}-git"
 
 
@@ -70,7 +70,7 @@ def secret_manifest(submission: Submission, metadata: Manifest) -> Manifest | No
 
 
 def init_container(submission: Submission) -> Manifest | None:
-    """Return the container that clones, or None when nothing is to be cloned."""
+    """Return the init container that clones the repository, or None without a repository."""
     git = submission.git
     if git is None:
         return None
@@ -101,7 +101,7 @@ def init_container(submission: Submission) -> Manifest | None:
 
 
 def volume_and_mount(submission: Submission) -> tuple[list[Manifest], list[Manifest]]:
-    """Return the volume that is cloned into, and where the container sees the checkout."""
+    """Return the volume for the clone, and the container's mount of the checkout; both lists can be empty."""
     if submission.git is None:
         return [], []
     # The checkout is a folder of its own in the volume, so that it belongs to the user who runs Git.

@@ -1,8 +1,8 @@
 """The objects of a submission: a Submission as Kubernetes objects.
 
-A train workload is a Job, an interactive one a StatefulSet of one pod (named `<name>-0`). Claims, secrets, Service
-and Ingress stand beside the workload and belong to it, so that deleting the workload deletes them. Everything
-here is pure: the time of submission and the uid of the owner come from the caller.
+A train workload is a Job, an interactive one a StatefulSet of one pod (named `<name>-0`). PVCs, secrets, Service and
+Ingress have the workload as their owner, so that deleting the workload deletes them. All functions are pure: the time
+of submission and the uid of the owner come from the caller.
 """
 
 from collections.abc import Collection, Mapping
@@ -32,15 +32,15 @@ CPU_MILLI_PER_GPU: Final = 1000
 MEMORY_KIB_PER_GPU: Final = 100 * 1024
 BACKOFF_LIMIT: Final = 6
 MAX_COMMAND_LINE: Final = 4096
-"""Characters of the command line that are kept for display; variables may make one as long as a book."""
+"""Maximum length of the stored command line in characters; values of variables can make it very long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
     """The namespace of a submission, and its time (RFC 3339 with microseconds).
 
-    `is_restricted`: the pods there must satisfy the level restricted of Pod Security. `limits_gpu_memory`: they mount
-    the library that limits GPU memory. `ingress`: the class and host of Ingresses there.
+    `is_restricted`: pods of the namespace must satisfy the level restricted of Pod Security. `limits_gpu_memory`: pods
+    with a GPU fraction mount the library that limits GPU memory. `ingress`: the class and host of its Ingresses.
     """
 
     project: str
@@ -52,7 +52,7 @@ class Placement:
 
 
 def workload_resource(submission: Submission) -> Resource:
-    """Return the kind of object that runs the submission."""
+    """Return the resource of the workload's object: Job or StatefulSet."""
     return STATEFUL_SETS if submission.interactive else JOBS
 
 
@@ -85,7 +85,7 @@ def dependent_manifests(
     owner: Mapping[str, Any] | None,
     used_paths: Collection[str] = (),
 ) -> list[tuple[Resource, Manifest]]:
-    """Return the other objects of the workload, in the order of their creation.
+    """Return the objects beside the Job or StatefulSet, in the order of their creation.
 
     `owner` is None while the workload's uid is unknown. `used_paths` are paths of other ingresses on the same host.
     """
@@ -188,7 +188,7 @@ def _pod_annotations(submission: Submission, placement: Placement) -> dict[str, 
         annotations[names.TOPOLOGY_PREFERRED_ANNOTATION] = submission.topology_preferred
     if submission.min_member is not None:
         annotations[names.MIN_MEMBER_ANNOTATION] = str(submission.min_member)
-    if submission.is_preemptible == submission.interactive:  # the default is the opposite
+    if submission.is_preemptible == submission.interactive:  # the default of `is_preemptible` is the opposite
         annotations[names.PREEMPTIBLE_ANNOTATION] = str(submission.is_preemptible).lower()
     return annotations
 
@@ -306,7 +306,7 @@ def _amounts(cpu_milli: int, memory_bytes: int) -> dict[str, str]:
 
 
 def _gpu_milli_for_defaults(submission: Submission) -> int:
-    """GPU memory has no size in GPUs before its placement: it gets the defaults of one GPU."""
+    """The `gpu_milli` by which defaults are computed. A request for GPU memory counts as whole GPUs."""
     return (submission.gpu_milli or 1000) * (submission.gpu_devices or 1)
 
 

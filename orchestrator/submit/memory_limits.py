@@ -16,7 +16,7 @@ from orchestrator.planner.model import DEVICE_MILLI, Request
 from orchestrator.submit.submission import Submission
 
 ANY_DEVICE: Final = "*"
-"""Stands for every device that has no line of its own."""
+"""The key of the line for every device without a line of its own."""
 
 _LIBRARY: Final = "gpu-memory-library"
 _LIMITS: Final = "gpu-memory-limits"
@@ -27,14 +27,14 @@ _FIELD: Final = f"metadata.annotations['{names.GPU_MEMORY_LIMITS_ANNOTATION}']"
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One GPU of a node, as far as it is known; "" and 0 are unknown."""
+    """One GPU of a node; "" and 0 are unknown values."""
 
     uuid: str = ""
     memory_bytes: int = 0
 
 
 def volumes_and_mounts(submission: Submission) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the mounts of a pod with a GPU fraction; nothing for any other pod."""
+    """Return the volumes and mounts of the library for a pod with a GPU fraction; empty lists for other pods."""
     if not (submission.is_fraction or submission.gpu_memory_bytes):
         return [], []
     volumes: list[dict[str, Any]] = [
@@ -64,10 +64,9 @@ def is_limited(pod: Pod) -> bool:
 
 
 def limits_text(pod: Pod, request: Request, devices: Iterable[Device]) -> str:
-    """Return the annotation of a pod with this fraction of these devices; "" if their memory is unknown.
+    """Return the annotation for a pod with a fraction of `devices`; "" if the memory of a device is unknown.
 
-    A device without a known UUID gets the line of all others: a container has the same fraction of each of its
-    devices.
+    A device without a known UUID gets the line `*`: a container has the same fraction of each of its devices.
     """
     lines: dict[str, int] = {}
     for device in devices:
@@ -80,7 +79,7 @@ def limits_text(pod: Pod, request: Request, devices: Iterable[Device]) -> str:
 
 
 def limits_of(pod: Pod) -> Mapping[str, int]:
-    """Return the bytes in a pod's annotation, by UUID or `*`; nothing for a text that muster never writes."""
+    """Return the limits in bytes of a pod's annotation, by UUID or `*`; empty if a line is invalid."""
     limits: dict[str, int] = {}
     for line in pod.metadata.annotations.get(names.GPU_MEMORY_LIMITS_ANNOTATION, "").splitlines():
         uuid, _, text = line.partition(" ")
@@ -92,7 +91,7 @@ def limits_of(pod: Pod) -> Mapping[str, int]:
 
 
 def _part_bytes(pod: Pod, request: Request, device_bytes: int) -> int:
-    """The request of the pod on a device of that size, rounded down; at most the size. 0: not known."""
+    """The bytes that the pod requests of a device, rounded down and at most `device_bytes`. 0: unknown."""
     if request.gpu_portion_milli:
         return device_bytes * request.gpu_portion_milli // DEVICE_MILLI
     requested_bytes = memory_bytes(pod.metadata.annotations[names.GPU_MEMORY_ANNOTATION])

@@ -49,7 +49,7 @@ def parse_port(text: str) -> Port:
 
 
 def parse_volume(text: str, nfs_server: str | None = None) -> Mount:
-    """Return the mount of `/host/directory:/container/directory[:ro|rw][:nfs-server]`."""
+    """Parse the mount `/host/directory:/container/directory[:ro|rw][:nfs-server]`."""
     parts = text.split(":", 3)
     server = parts.pop() if len(parts) == 4 else nfs_server or ""
     mount = _mount(":".join(parts))
@@ -62,10 +62,10 @@ def parse_volume(text: str, nfs_server: str | None = None) -> Mount:
 
 
 def parse_claim(text: str) -> Mount | NewClaim:
-    """Return the claim of `NAME:/path[:ro|rw]` (it exists) or `[CLASS]:SIZE:/path[:ro|rw]` (it is made).
+    """Parse the existing PVC `NAME:/path[:ro|rw]` or the new PVC `[CLASS]:SIZE:/path[:ro|rw]`.
 
-    Four parts are a new PVC, two are an existing one. Three are a new one if the first is empty or the second is a
-    size.
+    Four parts are a new PVC, two parts an existing PVC. Three parts are a new PVC if the first is empty or the second
+    is a size.
     """
     parts = text.split(":")
     if len(parts) == 4 or (len(parts) == 3 and (not parts[0] or _SIZE.fullmatch(parts[1]))):
@@ -78,7 +78,7 @@ def parse_claim(text: str) -> Mount | NewClaim:
 
 
 def parse_existing_claim(text: str) -> Mount:
-    """Return the claim of `claimname=NAME,path=/path[,readonly]`."""
+    """Parse the existing PVC `claimname=NAME,path=/path[,readonly]`."""
     field, usage = "existing_claims", _EXISTING_CLAIM_USAGE
     parts = parse_parts(field, text, ("claimname", "path", "readonly", "ro"), usage=usage)
     name, path = parts.get("claimname", ""), parts.get("path", "")
@@ -88,7 +88,7 @@ def parse_existing_claim(text: str) -> Mount:
 
 
 def parse_clone(text: str) -> NewClaim:
-    """Return the claim of `VOLUME:/path[:ro|rw]` that is to be a clone of a volume of the project."""
+    """Parse `VOLUME:/path[:ro|rw]` to a new PVC that is a clone of this volume of the project."""
     mount = _mount(text)
     if mount is None or not is_object_name(mount.source):
         raise InvalidField(
@@ -99,7 +99,7 @@ def parse_clone(text: str) -> NewClaim:
 
 
 def parse_new_claim(text: str) -> NewClaim:
-    """Return the claim of `size=SIZE,path=/path[,storageclass=NAME][,accessmode-rwm][,ro]`."""
+    """Parse the new PVC `size=SIZE,path=/path[,storageclass=NAME][,accessmode-rwm][,ro]`."""
     allowed = ("claimname", "size", "path", "storageclass", *_ACCESS_MODES, "ro", "readonly", "ephemeral")
     parts = parse_parts("new_claims", text, allowed, usage=_NEW_CLAIM_USAGE)
     if "claimname" in parts:
@@ -123,7 +123,7 @@ def _new_claim(parts: list[str]) -> NewClaim | None:
         return None
     try:
         size_bytes = memory_bytes("".join(part or "" for part in amount.groups()))
-    except ValueError:  # more than a quantity can be
+    except ValueError:  # larger than any quantity
         return None
     if size_bytes <= 0 or (storage_class and not is_object_name(storage_class)):
         return None
@@ -147,7 +147,7 @@ def _normal(path: str) -> str:
 
 
 def parse_git_source(text: str | None) -> GitSource | None:
-    """Return the source of `source=URL,branch=…,rev=…,target=…,secret=…`. No error repeats a password."""
+    """Parse the repository `source=URL,branch=…,rev=…,target=…,secret=…`. Errors never contain a password."""
     if text is None:
         return None
     try:
@@ -176,7 +176,7 @@ def parse_git_source(text: str | None) -> GitSource | None:
 
 
 def redacted(argument: str) -> str:
-    """Return a word of a command line without the password of a repository that it may contain.
+    """Return the argument of a command line; a password of a repository in it is replaced by `***`.
 
     Example: `redacted("source=git,password=abc,branch=main")` returns `'source=git,password=***,branch=main'`.
     """

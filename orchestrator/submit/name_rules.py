@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 MAX_NAME_LENGTH: Final = 52
-"""A StatefulSet adds a revision hash of 11 characters to a label of at most 63."""
+"""A StatefulSet adds `-` and a revision hash to the name in a label, and a label has at most 63 characters."""
 NAME_RULE: Final = (
     f"use at most {MAX_NAME_LENGTH} lower case letters, digits and '-', "
     "starting with a letter and not ending with '-'"
@@ -26,7 +26,7 @@ MAX_DOMAIN_LENGTH: Final = 253 - len(".") - 56
 
 
 def is_workload_name(text: str) -> bool:
-    """Whether it can be the name of a workload or project: it becomes part of DNS names and of labels.
+    """Whether the text is a valid name of a workload or project, which DNS names and labels contain.
 
     Example: `is_workload_name("Train_1")` returns `False`.
     """
@@ -34,7 +34,7 @@ def is_workload_name(text: str) -> bool:
 
 
 def is_object_name(text: str) -> bool:
-    """Whether an object could have this name; any other text must never become part of a path or a selector.
+    """Whether the text is a valid object name. Paths and selectors must contain no other text.
 
     Example: `is_object_name("data.v1")` returns `True`.
     """
@@ -42,12 +42,12 @@ def is_object_name(text: str) -> bool:
 
 
 def is_label_value(text: str) -> bool:
-    """Whether it can be the value of a label."""
+    """Whether the text is a valid value of a label."""
     return re.fullmatch(LABEL_VALUE, text) is not None
 
 
 def is_qualified_name(text: str) -> bool:
-    """Whether it can be the key of a label, annotation, taint or resource: `[prefix/]name`.
+    """Whether the text is a valid key of a label, annotation, taint or resource: `[prefix/]name`.
 
     Example: `is_qualified_name("example.com/rack")` returns `True`.
     """

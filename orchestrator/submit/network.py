@@ -28,7 +28,7 @@ DEFAULT_INGRESS: Final = IngressSettings()
 
 
 def service_manifest(submission: Submission, metadata: Manifest) -> Manifest | None:
-    """Return the Service in front of the workload, or None when none was asked for."""
+    """Return the Service of the workload, or None if the submission asks for none."""
     if submission.service_type is None:
         return None
     return {
@@ -50,9 +50,9 @@ def ingress_manifest(
     used_paths: Collection[str] = (),
     settings: IngressSettings = DEFAULT_INGRESS,
 ) -> Manifest | None:
-    """Return the Ingress that leads to the service, or None when none was asked for.
+    """Return the Ingress of the workload's Service, or None if the submission asks for none.
 
-    Every port has the path `/<project>-<name>`, and the alias `/<name>` unless that is among `used_paths`.
+    Every port has the path `/<project>-<name>`, and the alias `/<name>` unless the alias is in `used_paths`.
     """
     if submission.service_type != "ingress":
         return None
@@ -76,12 +76,12 @@ def ingress_manifest(
 
 
 def ingress_path(submission: Submission, project: str, port: Port) -> str:
-    """Return `/<project>-<name>`, with the port behind it when there are several."""
+    """Return `/<project>-<name>`, followed by the port number if the submission has several ports."""
     return _with_port(f"/{project}-{submission.name}", submission, port)
 
 
 def alias_path(submission: Submission, port: Port) -> str:
-    """Return `/<name>`, the path that the command line of 2020 gave, with the port when there are several."""
+    """Return `/<name>`, the path of the command line of 2020. The port number follows if there are several ports."""
     return _with_port(f"/{submission.name}", submission, port)
 
 

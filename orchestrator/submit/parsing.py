@@ -1,9 +1,9 @@
 """Text as values: the notations in which people write names, amounts, durations, labels and variables.
 
-`mount_parsing` has those of ports, volumes, claims and repositories.
+`mount_parsing` has the notations of ports, volumes, PVCs and repositories.
 
-Each parser returns a value or raises InvalidField with the name of the field of `Submission`. Parsers for several
-fields get its name as an argument.
+Each parser returns a value or raises InvalidField with the name of the field of `Submission`. A parser that several
+fields use gets the name as argument `field`.
 """
 
 import re
@@ -32,7 +32,7 @@ from orchestrator.submit.values import (
 )
 
 _NUMBER_LENGTH: Final = 6
-"""Characters that a name prefix leaves for `-` and a number."""
+"""The number of characters that a name prefix must leave free for `-` and a number."""
 
 _GPU = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?|\.[0-9]{1,3}")
 _ARRAY = re.compile(r"0-([0-9]{1,5})(?:%([1-9][0-9]{0,5}))?")
@@ -54,7 +54,7 @@ def parse_name(text: str) -> str:
 
 
 def parse_name_prefix(text: str) -> str:
-    """Return the prefix of numbered job names, with space for a number behind it."""
+    """Return the prefix of numbered job names. It is short enough that `-` and a number can follow."""
     max_length = MAX_NAME_LENGTH - _NUMBER_LENGTH
     if len(text) > max_length or not is_workload_name(text):
         rule = NAME_RULE.replace(str(MAX_NAME_LENGTH), str(max_length))
@@ -63,14 +63,14 @@ def parse_name_prefix(text: str) -> str:
 
 
 def parse_project_name(text: str) -> str:
-    """Return the name of a project; with the prefix it must still make a namespace name."""
+    """Return the name of a project. With the namespace prefix it must be a valid namespace name."""
     if not is_workload_name(text):
         raise InvalidField("the project name {text!r} is not possible: {rule}", text=text, rule=NAME_RULE)
     return text
 
 
 def parse_image(text: str | None) -> str:
-    """Return the image; it is the one thing without a default."""
+    """Return the image. Raises InvalidField for None: an image has no default."""
     if text is None or not is_image(text):
         raise InvalidField("{image} must be set to the name of a container image")
     return text
@@ -80,7 +80,7 @@ def parse_image(text: str | None) -> str:
 
 
 def parse_gpu(text: str | None) -> int:
-    """Return GPUs per pod in thousandths: whole devices, or a part of one.
+    """Return GPUs per pod in thousandths: whole devices, or a fraction of one device.
 
     Example: `parse_gpu("0.5")` returns `500`.
     """
@@ -98,7 +98,7 @@ def parse_gpu(text: str | None) -> int:
 
 
 def parse_gpu_memory(text: str | None) -> int:
-    """Return the GPU memory per pod in bytes, of `4G`, `500M`, `2Gi`; at least 100 MB, 0 for none.
+    """Return the GPU memory in bytes of a text such as `4G`, `500M` or `2Gi`: at least 100 MB, or 0 for None.
 
     Example: `parse_gpu_memory("4G")` returns `4000000000`.
     """
@@ -111,7 +111,7 @@ def parse_gpu_memory(text: str | None) -> int:
 
 
 def parse_cpu(field: str, text: str | None) -> int:
-    """Return thousandths of a CPU, of `500m` or `2`; 0 for None.
+    """Return thousandths of a CPU for a text such as `500m` or `2`; 0 for None.
 
     Example: `parse_cpu("cpu", "1500m")` returns `1500`.
     """
@@ -119,7 +119,7 @@ def parse_cpu(field: str, text: str | None) -> int:
 
 
 def parse_memory(field: str, text: str | None) -> int:
-    """Return bytes, of `512Mi` or `4G`; 0 for None.
+    """Return bytes for a text such as `512Mi` or `4G`; 0 for None.
 
     Example: `parse_memory("memory", "2Ki")` returns `2048`.
     """
@@ -141,7 +141,7 @@ def _quantity(field: str, text: str | None, convert: Callable[[str], int]) -> in
 
 
 def parse_count(field: str, number: int | None, minimum: int) -> int | None:
-    """Return the number when Kubernetes can hold it and it is at least `minimum`."""
+    """Return the number. Raises InvalidField if it is below `minimum` or too large for Kubernetes."""
     if number is not None and not minimum <= number < 2**31:
         raise InvalidField(
             f"{{{field}}} {{number}} is not possible: give a whole number from {{minimum}} up",
@@ -152,7 +152,7 @@ def parse_count(field: str, number: int | None, minimum: int) -> int | None:
 
 
 def parse_array(text: str) -> tuple[int, int]:
-    """Return the number of indexes and of pods at once of `0-LAST`, or of `0-LAST%AT_ONCE`.
+    """Parse `0-LAST` or `0-LAST%AT_ONCE`: return the number of indexes, and of pods that run at once.
 
     Example: `parse_array("0-99%10")` returns `(100, 10)`.
     """
@@ -168,7 +168,7 @@ def parse_array(text: str) -> tuple[int, int]:
 
 
 def parse_extended_resource(text: str) -> tuple[str, int]:
-    """Return the resource of `NAME=COUNT`, for instance `rdma/hca=1`.
+    """Return the resource name and the count of `NAME=COUNT`.
 
     Example: `parse_extended_resource("rdma/hca=1")` returns `('rdma/hca', 1)`.
     """
@@ -192,7 +192,7 @@ def parse_extended_resource(text: str) -> tuple[str, int]:
 
 
 def parse_node_type(field: str, text: str | None) -> str | None:
-    """Return the value of the label by which nodes are chosen."""
+    """Return the required value of the nodes' type label, or None."""
     if text is not None and not (text and is_label_value(text)):
         raise InvalidField(
             f"{{{field}}} {{text!r}} is not possible: give the value of a node's type label", text=text
@@ -201,7 +201,7 @@ def parse_node_type(field: str, text: str | None) -> str | None:
 
 
 def parse_topology_key(field: str, text: str | None) -> str | None:
-    """Return the key of the label of nodes that names a level of the topology, or the last part of such a key."""
+    """Return the key of the node label for a topology level, or the name after the `/` of such a key; or None."""
     if text is not None and not is_qualified_name(text):
         raise InvalidField(
             f"{{{field}}} {{text!r}} is not possible: give the key of a node label, such as example.com/rack",
@@ -241,7 +241,7 @@ def parse_capability(text: str) -> str:
 
 
 def parse_id(field: str, text: str | None) -> int | None:
-    """Return the number of a user or group."""
+    """Return the id of a user or group, or None."""
     if text is None:
         return None
     if text.isascii() and text.isdecimal() and len(text) <= 10 and int(text) <= MAX_ID:
@@ -250,7 +250,7 @@ def parse_id(field: str, text: str | None) -> int | None:
 
 
 def parse_groups(text: str | None) -> tuple[int, ...]:
-    """Return the numbers of `10,20`.
+    """Return the group ids of `10,20`.
 
     Example: `parse_groups("10, 20")` returns `(10, 20)`.
     """
@@ -263,7 +263,7 @@ def parse_groups(text: str | None) -> tuple[int, ...]:
 
 
 def parse_label(text: str) -> tuple[str, str]:
-    """Return the label of `KEY=VALUE`.
+    """Return the key and the value of `KEY=VALUE`.
 
     Example: `parse_label("team=vision")` returns `('team', 'vision')`.
     """
@@ -278,7 +278,7 @@ def parse_label(text: str) -> tuple[str, str]:
 
 
 def parse_annotation(text: str) -> tuple[str, str]:
-    """Return the annotation of `KEY=VALUE`; the value may be any text.
+    """Return the key and the value of `KEY=VALUE`; the value may be any text.
 
     Example: `parse_annotation("note=a=b")` returns `('note', 'a=b')`.
     """
@@ -319,7 +319,7 @@ def parse_variable(text: str) -> Variable:
 
 
 def parse_variables(content: bytes, file: str) -> tuple[Variable, ...]:
-    """Return the variables of a file with one NAME=VALUE on each line, taken as it is; `#` begins a comment line."""
+    """Return the variables of a file with NAME=VALUE on each line. Values are unchanged; `#` begins a comment."""
     try:
         text = content.decode()
     except UnicodeDecodeError as error:

@@ -1,7 +1,7 @@
 """Labels and annotations of a project's namespace by which Kubernetes enforces the rights of its pods.
 
-The policies of the operator YAML read these labels and annotations (`manifests/templates/50-policies.yaml.j2`), the
-Pod Security admission its own labels. Members cannot write namespaces. Pure.
+The policies of the operator YAML (`manifests/templates/50-policies.yaml.j2`) read these labels and annotations. Pod
+Security admission reads its own labels. Members cannot write namespaces. Pure.
 """
 
 from collections.abc import Iterable
@@ -27,11 +27,11 @@ class PolicyMode(Enum):
     """Action for an object that violates a policy of a project's namespace."""
 
     DENY = "deny"
-    """It is refused."""
+    """The object is refused."""
     WARN = "warn"
     """The API server warns the user, and writes its audit log."""
     AUDIT = "audit"
-    """It stands in the audit log."""
+    """The API server writes its audit log."""
     OFF = "off"
     """There are no policies: Kubernetes before 1.30. Pod Security alone is enforced."""
 
@@ -67,7 +67,7 @@ _POD_SECURITY: Final = "pod-security.kubernetes.io/"
 _ENFORCE, _WARN, _AUDIT = (_POD_SECURITY + word for word in ("enforce", "warn", "audit"))
 
 LABELS: Final = (names.POD_SECURITY_LABEL, _ENFORCE, _WARN, _AUDIT)
-"""The labels of a project's namespace that are the operator's to set."""
+"""The labels that the operator sets on a project's namespace."""
 
 ANNOTATIONS: Final = (
     names.READ_ONLY_DIRECTORIES_ANNOTATION,
@@ -82,14 +82,14 @@ ANNOTATIONS: Final = (
     names.CONTROL_PLANE_ANNOTATION,
     names.DEVICE_RESOURCES_ANNOTATION,
 )
-"""The annotations of a project's namespace that are the operator's to set."""
+"""The annotations that the operator sets on a project's namespace."""
 
 
 def labels(spec: ProjectSpec, mode: PolicyMode, *, limits_gpu_memory: bool = False) -> dict[str, str]:
     """Return the labels of the project's namespace.
 
-    The levels of Kubernetes know no allowed directories of the node. For a project with directories, muster's policy
-    alone enforces the rest of the baseline, and only if it denies. With `limits_gpu_memory` that applies to every
+    The levels of Pod Security allow no directories of the node. If a project has such directories and the mode is deny,
+    muster's policy enforces the rest of the level baseline instead. With `limits_gpu_memory` that applies to every
     project, also at the level restricted.
     """
     security = spec.security
@@ -112,10 +112,11 @@ def annotations(
     ingress: IngressSettings = DEFAULT_INGRESS,
     device_resources: Iterable[str] = (),
 ) -> dict[str, str]:
-    """Return the annotations of the project's namespace; settings that the project does not have are left out.
+    """Return the annotations of the project's namespace, without those for unset settings.
 
-    Its pods mount nothing below the `closed` directories. With `limits_gpu_memory` they may mount the library.
-    `ingress` has the settings for the Ingresses of its jobs. DeviceClasses give devices by `device_resources`.
+    The project's pods may mount nothing below the `closed` directories. With `limits_gpu_memory` they may mount the
+    library. `ingress` has the settings for Ingresses of jobs. `device_resources` are extended resources of
+    DeviceClasses.
     """
     security = spec.security
     read_only = [source for source in (_sources(security.directories, writable=False),) if source]
@@ -185,12 +186,12 @@ def is_restricted(namespace: Metadata) -> bool:
 
 
 def limits_gpu_memory(namespace: Metadata) -> bool:
-    """Whether pods there with a GPU fraction mount the library that limits their memory."""
+    """Whether pods with a GPU fraction in the namespace mount the library that limits GPU memory."""
     return names.GPU_MEMORY_DIRECTORY in _listed(namespace, names.READ_ONLY_DIRECTORIES_ANNOTATION)
 
 
 def ingress_settings(namespace: Metadata) -> IngressSettings:
-    """Return the class and the host that the Ingresses of jobs have in a project's namespace."""
+    """Return the class and the host of the Ingresses in a project's namespace, from its annotations."""
     return IngressSettings(
         namespace.annotations.get(names.INGRESS_CLASS_ANNOTATION, DEFAULT_INGRESS_CLASS),
         namespace.annotations.get(names.INGRESS_HOST_ANNOTATION, ""),
@@ -198,9 +199,9 @@ def ingress_settings(namespace: Metadata) -> IngressSettings:
 
 
 def objection(submission: Submission, namespace: Metadata, project: str) -> NotAllowed | None:
-    """Return why the namespace of the project would refuse the submission's pods; None: it would not.
+    """Return the reason why the project's namespace would refuse the submission's pods, or None.
 
-    If no operator manages the namespace, its rules are unknown. If policies only warn, nothing is refused.
+    None also if no operator manages the namespace, or if the policies only warn.
     """
     level = namespace.labels.get(names.POD_SECURITY_LABEL, PRIVILEGED)
     if level == PRIVILEGED or _ENFORCE not in namespace.labels:
@@ -282,8 +283,8 @@ def _toleration_objection(submission: Submission, namespace: Metadata, project: 
 def network_policies(namespace: str) -> list[dict[str, Any]]:
     """Return the NetworkPolicies of a project's namespace: no other project's pods reach into it.
 
-    Namespaces of no project belong to the cluster: ingress controllers, monitoring. A NodePort or a load balancer
-    opens its pods to all clients.
+    Pods of namespaces without a project, such as ingress controllers and monitoring, can reach them. All clients can
+    reach pods behind a NodePort or a load balancer.
     """
     same: dict[str, Any] = {"podSelector": {}}
     of_cluster = {

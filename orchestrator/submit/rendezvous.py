@@ -1,7 +1,7 @@
 """How the processes of a distributed workload find each other.
 
-The pods are those of an Indexed Job; the pod with index I has the stable name `<job>-<I>.<job>` by a headless
-service. The index 0 is the master. Every framework reads its own variables:
+The pods belong to an Indexed Job. By a headless Service, the pod with index I has the stable DNS name
+`<job>-<I>.<job>`. The pod with index 0 is the master. Every framework reads its own variables:
 
     pytorch   MASTER_ADDR MASTER_PORT WORLD_SIZE RANK LOCAL_RANK, and PET_* for torchrun
     tf        TF_CONFIG
@@ -22,7 +22,7 @@ _INDEX_VARIABLE: Final = "RANK"
 
 
 def headless_service(submission: Submission, metadata: Manifest) -> Manifest | None:
-    """Return the service that gives the pods their names, or None for a workload that is not distributed."""
+    """Return the headless Service that gives the pods their DNS names, or None if the workload is not distributed."""
     if submission.rendezvous is None:
         return None
     return {
@@ -39,12 +39,12 @@ def headless_service(submission: Submission, metadata: Manifest) -> Manifest | N
 
 
 def host(submission: Submission, index: int) -> str:
-    """Return the name of the pod with that index."""
+    """Return the DNS name of the pod with the index."""
     return f"{submission.name}-{index}.{submission.name}"
 
 
 def variables(submission: Submission) -> list[Manifest]:
-    """Return the variables by which the framework finds its other processes; the first is the pod's own number."""
+    """Return the variables by which the framework finds its processes. The first variable is the pod's index."""
     if submission.rendezvous is None:
         return []
     pods = submission.completions or 1
@@ -66,7 +66,7 @@ def variables(submission: Submission) -> list[Manifest]:
     }
     devices = submission.gpu_devices or submission.gpu_milli // 1000
     if devices > 1:
-        # One process for each GPU where torchrun is not told another number.
+        # torchrun starts one process for each GPU unless its arguments have another number.
         plain["PET_NPROC_PER_NODE"] = str(devices)
     if submission.rendezvous.framework == "mpi":
         plain["MPI_HOSTS"] = ",".join(host(submission, index) for index in range(pods))
@@ -76,9 +76,9 @@ def variables(submission: Submission) -> list[Manifest]:
 
 
 def _tf_config(submission: Submission, pods: int, port: int) -> str:
-    """Return TF_CONFIG with the pod's own number left for Kubernetes to fill in.
+    """Return the value of TF_CONFIG. Kubernetes fills in the pod's index.
 
-    All processes are workers; TensorFlow takes the first for the chief.
+    All processes are workers; TensorFlow uses the first as chief.
     """
     hosts = [f"{host(submission, index)}:{port}" for index in range(pods)]
     text = json.dumps({"cluster": {"worker": hosts}, "task": {"type": "worker", "index": 0}})

@@ -1,6 +1,6 @@
-"""Reservations: pods of muster's own, each of which holds one GPU of a device plugin for pods with parts of that GPU.
+"""Reservations: pods of muster that each hold one GPU of a device plugin for pods with fractions of that GPU.
 
-A device plugin knows only whole GPUs, and gives away each GPU without a pod. Pure.
+A device plugin knows only whole GPUs, and can allocate every GPU that no pod holds. Pure.
 """
 
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""The mounts of a workload for Kubernetes: the volumes of its pod, and its new PVCs."""
+"""The volumes and mounts in the manifest of a workload's pod, and its new PVCs."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ Manifest = dict[str, Any]
 
 
 def claim_name(submission: Submission, index: int) -> str:
-    """Return the name of the workload's own claim of that index."""
+    """Return the name of the workload's new PVC with the index."""
     return f"pvc-{submission.name}-{index}"
 
 
@@ -41,7 +41,7 @@ def claim_manifests(submission: Submission, metadata: Manifest) -> list[Manifest
 
 
 def volumes_and_mounts(submission: Submission) -> tuple[list[Manifest], list[Manifest]]:
-    """Return the volumes of the pod, and where the container mounts them."""
+    """Return the volumes of the pod, and the container's mounts of them."""
     sources: list[tuple[Manifest, Mount]] = [
         *((_directory(mount), mount) for mount in submission.volumes),
         *((_claim(mount.source), mount) for mount in submission.claims),

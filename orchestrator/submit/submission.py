@@ -37,9 +37,9 @@ from orchestrator.submit.values import (
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One workload to create. Amounts are per pod and exact; 0, None and () mean that nothing is asked for.
+    """One workload to create. Amounts are per pod and exact; 0, None and () are unset values.
 
-    Raises InvalidField when a value is not possible, or when values contradict each other.
+    Raises InvalidField if a value is invalid, or if values contradict each other.
     """
 
     name: str
@@ -53,15 +53,15 @@ class Submission:
     gpu_memory_bytes: int = 0
     """Memory of a GPU in bytes, at least 100 MB, instead of `gpu_milli`."""
     gpu_devices: int | None = None
-    """The number of GPUs of which that part, or that memory, is wanted; None: one."""
+    """The number of GPUs of each of which the pod gets the fraction, or the GPU memory; None: one."""
     interactive: bool = False
-    """An interactive workload is one pod without an end; any other trains until it succeeds."""
+    """Whether the workload is one pod without an end. Otherwise its pods run until they succeed."""
     preemptible: bool | None = None
-    """Whether the scheduler may stop it for others. None: training yes, interactive no."""
+    """Whether the scheduler may evict its pods for other workloads. None: true for train, false for interactive."""
     service_type: str | None = None
     """How the ports are reached: one of `portforward`, `ingress`, `nodeport`, `loadbalancer`."""
     ports: tuple[Port, ...] = ()
-    """The ports of its service; they need a `service_type`."""
+    """The ports of the workload's Service; they need a `service_type`."""
     command: tuple[str, ...] = ()
     """Replaces the image's entry point, word by word."""
     args: tuple[str, ...] = ()
@@ -73,11 +73,11 @@ class Submission:
     claims: tuple[Mount, ...] = ()
     """Volume claims that exist; `source` is the claim's name."""
     new_claims: tuple[NewClaim, ...] = ()
-    """Volume claims that are made with the workload and deleted with it."""
+    """Volume claims that are created and deleted with the workload."""
     large_shm: bool = False
     """Shared memory (/dev/shm) as large as the container's memory."""
     snapshot_on_success: bool = False
-    """Keep the claims as snapshots when it has succeeded."""
+    """Take a snapshot of each mounted volume claim when the job has succeeded."""
     home_directory: bool = False
     """An empty home directory, and HOME set to it."""
     mount_propagation: bool = False
@@ -89,7 +89,7 @@ class Submission:
     image_pull_secrets: tuple[str, ...] = ()
     """Names of secrets of the project with the credentials of registries, of type `kubernetes.io/dockerconfigjson`."""
     working_dir: str | None = None
-    """The directory of the container in which it starts, an absolute path; None: as the image says."""
+    """The working directory in the container, an absolute path; None: the image's."""
     cpu_milli: int = 0
     """CPU to reserve, in thousandths of a core; 0: one core for each GPU."""
     cpu_limit_milli: int = 0
@@ -105,35 +105,35 @@ class Submission:
     tolerations: tuple[Toleration, ...] = ()
     """Taints of nodes that do not keep the pods away."""
     topology_required: str | None = None
-    """A label of nodes: all pods run where it has the same value."""
+    """The key of a node label: all pods run on nodes with the same value of it."""
     topology_preferred: str | None = None
-    """The same, given up when nothing fits."""
+    """Like `topology_required`, but if no such nodes fit, the pods run on other nodes."""
     completions: int | None = None
     """The number of pods that must succeed; None: one."""
     parallelism: int | None = None
     """The number of pods that run at once; None: one. More than one needs `completions`."""
     min_member: int | None = None
-    """The number of pods that must run together for any to run; None: one."""
+    """The gang: no pod starts before this number of pods can run together; None: one."""
     indexed: bool = False
     """A sweep: pod I of `completions` has the variable JOB_COMPLETION_INDEX=I, and attempts of its own."""
     backoff_limit: int | None = None
-    """Attempts after a failure, of a sweep for each index; None: 6."""
+    """The number of retries after failures, for a sweep of each index; None: 6."""
     time_limit_seconds: int | None = None
     """Seconds that a pod runs at most; it has failed then, and counts as an attempt. None: no limit."""
     after: tuple[Dependency, ...] = ()
     """Jobs of the project that must reach a state before this one may start."""
     ttl_seconds: int | None = None
-    """Seconds after its end when the job is deleted; None: it stays."""
+    """Seconds from the end of the job to its deletion; None: it is not deleted."""
     rendezvous: Rendezvous | None = None
-    """Makes it a distributed job: the pods get stable names and the variables of a framework."""
+    """Makes the workload a distributed job: its pods get stable names and the variables of a framework."""
     host_ipc: bool = False
     """Share the node's interprocess communication."""
     host_network: bool = False
     """Share the node's network."""
     run_as: RunAs | None = None
-    """User and groups of the container; None: as the image says."""
+    """User and groups of the container; None: the image's."""
     privilege_escalation: bool | None = None
-    """Whether a program may gain rights that its parent has not; None: as the cluster says."""
+    """Whether a process may gain more privileges than its parent; None: the cluster's default."""
     capabilities: tuple[str, ...] = ()
     """Capabilities of Linux to add, without the prefix `CAP_`."""
     stdin: bool = False
@@ -143,11 +143,11 @@ class Submission:
     tty: bool = False
     """Give the container a terminal; needs `stdin`."""
     labels: tuple[tuple[str, str], ...] = ()
-    """Further labels of the job and its pods."""
+    """More labels of the job and its pods."""
     annotations: tuple[tuple[str, str], ...] = ()
-    """Further annotations of the job and its pods, at most 232 KiB together."""
+    """More annotations of the job and its pods, at most 232 KiB together."""
     command_line: str = ""
-    """The command line that made it, for display."""
+    """The command line of the submission, for display."""
 
     def __post_init__(self) -> None:
         for check in _CHECKS:
@@ -161,17 +161,17 @@ class Submission:
 
     @property
     def is_preemptible(self) -> bool:
-        """Whether the scheduler may stop it for others: by default train yes, interactive no."""
+        """Whether the scheduler may evict its pods for other workloads: by default true for train only."""
         return (not self.interactive) if self.preemptible is None else self.preemptible
 
     @property
     def is_fraction(self) -> bool:
-        """Whether it asks for a fraction of one GPU, or of each of several."""
+        """Whether a pod requests a fraction of a GPU, or of each of several GPUs."""
         return 0 < self.gpu_milli < 1000
 
     @property
     def wants_gpu(self) -> bool:
-        """Whether it asks for GPUs in any way."""
+        """Whether a pod requests GPUs, fractions or GPU memory."""
         return bool(self.gpu_milli or self.gpu_memory_bytes)
 
 

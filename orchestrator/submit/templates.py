@@ -1,4 +1,4 @@
-"""Templates: defaults and required values for options that the command line leaves open.
+"""Templates: defaults and required values for flags that the command line does not set.
 
 A template is a ConfigMap labelled `muster.dev/template=true`, in a project's namespace or, for every project, in the
 operator's. Its key `values` is YAML: the long names of submit's flags, each with a value, or with
@@ -42,17 +42,17 @@ _ALTERNATIVES: Final = (
     frozenset({"image-pull-policy", "local-image", "always-pull-image"}),
     frozenset({"command", "args"}),
 )
-"""Flags that exclude each other: a given one replaces the template's values for the others in its group."""
+"""Groups of flags that exclude each other: a flag that is set replaces a template's values for its group."""
 _WHOLE: Final = frozenset({"command", "args"})
-"""Repeated flags whose order is the meaning: they are replaced, never joined."""
+"""Repeatable flags whose order matters: their lists are replaced, never joined."""
 
 
 class NoSuchTemplate(MusterError):
-    """Neither the project nor the cluster has a template of that name."""
+    """Neither the project nor the cluster has a template of the name."""
 
 
 def no_such_template(name: str, known: Iterable[Template]) -> NoSuchTemplate:
-    """Return the error that names the templates that there are."""
+    """Return the error, which lists the known templates."""
     listed = ", ".join(dict.fromkeys(template.name for template in known)) or "none"
     return NoSuchTemplate(f"there is no template {name}; there are: {listed}")
 
@@ -68,7 +68,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FlagDefault:
-    """A template's setting of one flag; None is no value. `required`: the user must give one."""
+    """A template's setting of one flag. A value of None: no default. `required`: the flag must get a value."""
 
     value: Value | tuple[Any, ...] | None = None
     required: bool = False
@@ -76,7 +76,7 @@ class FlagDefault:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """One template. `text` is its values in YAML; they are read when they are used, so that any can be listed."""
+    """One template. `text` is its values in YAML, which only `fields` parses: invalid templates can be listed."""
 
     name: str
     namespace: str
@@ -86,7 +86,7 @@ class Template:
 
     @property
     def is_of_cluster(self) -> bool:
-        """Whether it is for every project."""
+        """Whether the template is for every project."""
         return self.namespace == names.TEMPLATES_NAMESPACE
 
     def fields(self) -> dict[str, FlagDefault]:
@@ -131,9 +131,9 @@ def config_map_of(template: Template) -> dict[str, Any]:
 
 
 def in_order(templates: Iterable[Template], name: str | None) -> list[Template]:
-    """Return the templates that apply, the one that wins first: the named one and the defaults.
+    """Return the named template and the defaults, in order of precedence.
 
-    A project's template hides the cluster's of the same name. Raises NoSuchTemplate.
+    If the project and the cluster have a template `name`, the project's is used. Raises NoSuchTemplate.
     """
     known = sorted(templates, key=lambda template: (template.is_of_cluster, template.name))
     by_name = [template for template in known if template.name == name][:1]
@@ -148,9 +148,9 @@ def fill(
     kinds: Mapping[str, Kind],
     environ: Mapping[str, str],
 ) -> dict[str, Value]:
-    """Return the effect of templates on a submission: the flags whose value differs from the given one.
+    """Return the flags that templates set or change, with their new values.
 
-    `given` has the value of every set flag (None and () are unset); `kinds` every flag that a template may name.
+    `flag_values` has the value of every flag (None and () are unset); `kinds` has every flag that a template may name.
     `templates` are in order of precedence. Raises UsageError with template and flag for an unknown flag, an invalid
     value, an unset variable, and missing required values.
     """
@@ -175,7 +175,7 @@ def fill(
 
 
 def check(template: Template, kinds: Mapping[str, Kind]) -> None:
-    """Refuse a template of which some value could never be used. Raises UsageError naming the flag."""
+    """Raise UsageError with the flag if a template names an unknown flag or has an invalid value."""
     for flag, field in template.fields().items():
         _known(template, flag, kinds)
         if field.value is not None:
@@ -251,7 +251,7 @@ def _expanded(template: Template, flag: str, text: str, environ: Mapping[str, st
 
 
 def _joined(flag: str, values: Sequence[str], winning: Any) -> tuple[str, ...]:
-    """Return both lists as one, without those values for whose key the winning list has one."""
+    """Return `values` and `winning` as one list. A value whose key is also in `winning` is left out."""
     winning_keys = {_key(flag, value) for value in winning}
     return (*(value for value in values if _key(flag, value) not in winning_keys), *winning)
 

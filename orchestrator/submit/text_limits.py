@@ -9,11 +9,11 @@ from orchestrator.submit.values import Variable
 Pairs = tuple[tuple[str, str], ...]
 
 MAX_STRING_BYTES: Final = (128 << 10) - 1
-"""Linux gives a program no longer string."""
+"""The length limit of Linux for one argument or variable of a program."""
 MAX_STRINGS_BYTES: Final = 1 << 20
-"""Of variables and arguments together: etcd takes no object above 1.5 MiB."""
+"""The limit for variables and arguments together: etcd accepts no object above 1.5 MiB."""
 MAX_ANNOTATION_BYTES: Final = 256 << 10
-"""Kubernetes' limit for all annotations of an object; muster's own need a part of it."""
+"""Kubernetes' limit for all annotations of an object, including those of muster."""
 _OUR_ANNOTATION_BYTES: Final = 24 << 10
 
 

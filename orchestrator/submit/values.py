@@ -1,4 +1,4 @@
-"""The values that a submission is made of. Knows neither flags nor Kubernetes objects.
+"""The types of values in a submission, independent of flags and Kubernetes objects.
 
 `parsing` turns text into these values; `manifest` and the modules beside it render them as objects.
 """
@@ -18,15 +18,15 @@ MIN_SEEN_TTL_SECONDS: Final = 60
 """Minimum time that a job exists after its end if the operator must see the end: for snapshots and dependents."""
 SHARED_MEMORY_PATH: Final = "/dev/shm"  # noqa: S108 - the container's, not ours
 HOME_PATH: Final = "/home/runai-home"
-"""The path that scripts written for the older command line rely on."""
+"""The path of the home directory, which scripts for the older command line use."""
 GIT_TARGET: Final = "/code"
 GIT_IMAGE: Final = "docker.io/alpine/git:v2.49.1"
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A port of the workload's service: `internal` is the container's, `external` the service's or, for a nodeport,
-    the node's.
+    """A port of the workload's Service. `internal` is the container's port; `external` is the Service's port or, for a
+    nodeport, the node's.
     """
 
     external: int
@@ -34,7 +34,7 @@ class Port:
 
     @property
     def pinned(self) -> bool:
-        """Return whether the two numbers differ, so that the user wants this external one."""
+        """Whether the user chose the external port: it differs from the internal port."""
         return self.external != self.internal
 
 
@@ -50,9 +50,9 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """Something that exists, mounted at `path` of the container.
+    """An existing directory or volume claim that the container mounts at `path`.
 
-    `source` is a directory of the node, of the NFS server if one is named, or the name of a volume claim.
+    `source` is a directory of the node or of `nfs_server`, or the name of a volume claim.
     """
 
     source: str
@@ -63,11 +63,11 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class NewClaim:
-    """A volume claim of `size_bytes` that is made with the workload, mounted at `path`, and deleted with it.
+    """A volume claim of `size_bytes`, mounted at `path`, that is created and deleted with the workload.
 
-    Without a storage class it has the cluster's default one. `access_mode` is one of Kubernetes' words, such as
-    ReadWriteMany. With `clone_of` it has the data of that volume of the project. Size, class and access mode are then
-    filled in from that volume at the submission.
+    A storage class of "" is the cluster's default. `access_mode` is a mode of Kubernetes, such as ReadWriteMany.
+    `clone_of` names a volume of the project that the claim is a clone of. Its size, class and access mode are then
+    copied at the submission.
     """
 
     size_bytes: int
@@ -80,9 +80,9 @@ class NewClaim:
 
 @dataclass(frozen=True, slots=True)
 class GitSource:
-    """A repository that is cloned before the container starts, and where it appears there.
+    """A Git repository that is cloned before the container starts, and its path `target` in the container.
 
-    No branch: the default branch of the repository. `secret` is an existing secret with the keys `username` and
+    A branch of "" is the default branch of the repository. `secret` is an existing secret with the keys `username` and
     `password`; a password in clear text becomes a secret that belongs to the workload. `image` needs git and a shell.
     """
 
@@ -98,7 +98,7 @@ class GitSource:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """A taint of nodes that the workload tolerates. No value: any value; no effect: every effect."""
+    """A taint of nodes that the workload tolerates. A value of None is any value, an effect of "" every effect."""
 
     key: str
     value: str | None = None
@@ -115,7 +115,7 @@ class Rendezvous:
 
 @dataclass(frozen=True, slots=True)
 class RunAs:
-    """The numbers of the user, the group and further groups that the container runs as; None: as the image says."""
+    """The ids of the user, the group and more groups of the container's processes; None: the image's."""
 
     uid: int | None = None
     gid: int | None = None
@@ -123,7 +123,7 @@ class RunAs:
 
 
 def is_image(text: str) -> bool:
-    """Whether it can be the name of a container image.
+    """Whether the text can be the name of a container image.
 
     Example: `is_image("my image")` returns `False`.
     """
@@ -131,7 +131,7 @@ def is_image(text: str) -> bool:
 
 
 def is_gpu_milli(gpu_milli: int) -> bool:
-    """Whether a pod can ask for this number of thousandths of a GPU: whole devices, or a fraction of one.
+    """Whether a pod can request this number of thousandths of a GPU: whole devices, or a fraction of one.
 
     Example: `is_gpu_milli(1500)` returns `False`.
     """

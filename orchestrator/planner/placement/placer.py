@@ -369,7 +369,7 @@ class Placer:
             need = request.gpu_count * DEVICE_MILLI
             known: Iterable[int] = self.ledger.nodes_with_free_gpus if need else self.ledger.releasing_nodes
             if neighbours is not None and neighbours.concerns(pod):
-                known = range(len(nodes))  # a pod that terminates elsewhere can exclude a node until then
+                known = range(len(nodes))  # a terminating pod can exclude other nodes until its end
             return [
                 position
                 for position in sorted(known)
