@@ -87,7 +87,7 @@ class Inventory:
         return self._nodes_of.get(pool_id, frozenset())
 
     def is_overfull(self, device_id: DeviceId, consumed: Mapping[str, int]) -> bool:
-        """Whether this is more than the device has."""
+        """Whether `consumed` exceeds the device's capacity; false for an unknown device."""
         return is_overfull(self._by_pool.get(device_id[:2], ()), device_id, consumed)
 
     def has_counters(self, device_id: DeviceId) -> bool:

@@ -56,7 +56,7 @@ class Pool:
 
 
 def is_available(place: NodePlace, nodes: NodeChoice) -> bool:
-    """Whether the node is one of these nodes."""
+    """Whether the node is among `nodes`."""
     if nodes.node_name:
         return nodes.node_name == place.name
     return nodes.all_nodes or any(matches_term(place, term) for term in nodes.terms or ())

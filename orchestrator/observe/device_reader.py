@@ -193,7 +193,7 @@ class DeviceReader:
 
 
 def _assigned(tenants: Mapping[str, Tenant], given: Given) -> dict[str, tuple[int, ...]]:
-    """Return, by uid, the devices of pods that are known from an agent's report.
+    """Return, by uid, the devices that an agent's report gives for pods.
 
     These are pods that hold the requested number of whole GPUs, and pods with fractions of reserved GPUs.
     """

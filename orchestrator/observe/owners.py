@@ -48,8 +48,8 @@ class Chain(msgspec.Struct, frozen=True, gc=False):
     """The workload of a pod: its id, name and kind, and the owners between the pod and the workload.
 
     `owner` is the topmost owner that was read. `uids` are the uids of all owners that were looked up, lowest first.
-    `gang` is the gang that a controller implies. `is_open`: the last owner is unknown. `complete` is false if it can
-    still become known.
+    `gang` is the gang that a controller implies. `is_open`: the last owner is unknown. `complete` is false if the last
+    owner can still become known.
     """
 
     id: str
@@ -173,11 +173,11 @@ class Membership:
         return self._chains[uid]
 
     def note(self, owner: Object, *, is_there: bool) -> bool:
-        """Apply a change of an owner. Return whether the pods below it must join again."""
+        """Apply a change of an owner. Return whether the pods below it must be added again."""
         return self._owners.put(owner, is_there=is_there)
 
     def note_kind(self, state: KindState) -> list[Pod]:
-        """Apply a change of a kind's state. Return the pods with an unknown owner, which must join again."""
+        """Apply a change of a kind's state. Return the pods with an unknown owner, which must be added again."""
         self._owners.put_kind(state)
         return list(self._open.values())
 

@@ -252,7 +252,7 @@ class Reader:
         self._stuck.note_pod(pod, is_there=is_ours or is_outsider)
         self._failed.note_pod(pod, is_there=is_ours)
         self._nodes.note_foreign(pod, pod.spec.node_name if runs_elsewhere and not is_outsider else "")
-        # claims themselves name the GPUs that pods have by them
+        # if pods get GPUs by claims, the claims name these GPUs
         by_claims = gets_gpus_by_claims(pod)
         self._devices.note_pod(
             pod, is_there=is_there and not by_claims, is_foreign=not (is_ours or is_outsider)

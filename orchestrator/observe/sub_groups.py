@@ -108,7 +108,7 @@ def _grouping(
 
 
 def _forms(tree: str) -> tuple[GroupForm, ...]:
-    """Return the sub-groups in the annotation. Raises UnreadableRequest if it is invalid or has too many."""
+    """Return the sub-groups in the annotation. Raises UnreadableRequest if it is invalid or exceeds the maxima."""
     if len(tree) > MAX_TREE_CHARACTERS:
         raise _wrong(SUB_GROUPS_ANNOTATION, tree, f"it is longer than {MAX_TREE_CHARACTERS} characters")
     # checked before decoding: the decoder recurses for each bracket, up to a RecursionError

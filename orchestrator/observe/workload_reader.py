@@ -36,7 +36,7 @@ _Known = tuple[Terms, str, tuple[int, ...] | None, PodClaims | None, bool]
 """The inputs of a pod other than the pod object, in this order:
 
 - the node terms of its volumes
-- its part of the gang by its controller
+- the name of its role in the gang, which its controller defines
 - its devices, if they replace its annotation
 - its resource claims
 - whether it is stuck
@@ -107,7 +107,7 @@ class WorkloadReader:
         self._tuple: tuple[model.Workload, ...] | None = None
 
     def note_pod(self, pod: Pod, *, is_there: bool) -> None:
-        """Apply a change of a pod that muster schedules. Pods below it join again."""
+        """Apply a change of a pod that muster schedules. Pods that it owns are assigned to workloads again."""
         uid = pod.metadata.uid
         before = self._pods.get(uid)
         if before is not None:
@@ -143,7 +143,7 @@ class WorkloadReader:
             self._touched.update(map(self._membership.id_of, self._users.get(key, _NO_PODS)))
 
     def note_owner(self, owner: Object, *, is_there: bool) -> None:
-        """Apply a change of an owner. If it can affect pods below the owner, they join again."""
+        """Apply a change of an owner. Pods below the owner that it can affect are assigned to workloads again."""
         uid = owner.metadata.uid
         if self._membership.note(owner, is_there=is_there):
             groups = (self._members, self._succeeded, self._failed)
@@ -151,7 +151,7 @@ class WorkloadReader:
             self._join_again([*members, *self._membership.under(uid)])
 
     def note_kind(self, state: KindState) -> None:
-        """Apply a change of whether owners of a kind can be read."""
+        """Apply a change: the owners of a kind can be read from now on, or no longer."""
         self._join_again(self._membership.note_kind(state))
 
     def _join_again(self, pods: Iterable[Pod]) -> None:

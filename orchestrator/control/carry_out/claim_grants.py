@@ -66,7 +66,7 @@ class ClaimGrants:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def is_echo(self, claim: object) -> bool:
-        """Whether this process has started an allocation of the claim that the watch has not shown."""
+        """Whether this process has allocated the claim, and the watch has not shown the allocation."""
         if not isinstance(claim, ResourceClaim):
             return False
         return f"{claim.metadata.namespace}/{claim.metadata.name}" in self._cache.assumed
@@ -95,7 +95,7 @@ class ClaimGrants:
             return True
         if key in self._writing:
             return False
-        if shown is None:  # deleted; one that was made here may be not shown yet
+        if shown is None:  # deleted, or created by this process and not yet shown
             return bool(assumed.claim.uid) or pods.keys().isdisjoint(assumed.reserved_for)
         return key not in self._written or _is_as_new(shown.metadata.resource_version, self._written[key])
 
@@ -268,7 +268,7 @@ class ClaimGrants:
     async def _reserve_as_it_is(
         self, path: str, claim: ResourceClaim, pod: Pod, grant: ClaimGrant | None
     ) -> None:
-        """Reserve the claim. Raises _Changed if it has changed since it was read, Conflict if it is of no more use."""
+        """Reserve the claim. Raises _Changed if it has changed since it was read, Conflict if the pod cannot use it."""
         metadata, status = claim.metadata, claim.status
         if grant is not None and not grant.extended and grant.claim.uid != metadata.uid:
             raise _conflict(f"the claim {path} was made anew")

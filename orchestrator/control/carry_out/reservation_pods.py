@@ -22,7 +22,7 @@ class GpuReservation:
     """One reservation. `index` is the GPU of the decision until the agent reports the real GPU; `uuid` is "" until
     then.
 
-    `decided` is the index by which decisions refer to it that do not know the agent's report. `uid` is "" until the
+    Decisions that do not know the agent's report refer to the reservation by the index `decided`. `uid` is "" until the
     watch shows the pod. `waiting` has the `gpu_milli` of the pods that are being bound to it, by uid. `problem` is the
     reason why it can no longer be used.
     """

@@ -45,7 +45,7 @@ EXCLUDED: Final = (
 
 
 class Dead(Wire, frozen=True):
-    """An object with which processes ended, and the ids of these deaths, so that none is counted twice."""
+    """An object with which processes ended, and the ids of these deaths, so that no death is counted twice."""
 
     object: Identity
     deaths: tuple[str, ...]

@@ -134,7 +134,7 @@ def fair_shares(
 def total_demand(
     tree: ProjectTree, demand: Mapping[str, Amounts], model_demand: ModelAmounts
 ) -> dict[str, Amounts]:
-    """Return the demand of every project and department. Below a department, limits bound the demand that it sums up.
+    """Return the demand of each project and department. A department sums its projects' demands up to their limits.
 
     Demand beyond a project's limits for GPU models is subtracted; demand beyond its own total limit is not.
     """
