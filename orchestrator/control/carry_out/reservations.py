@@ -251,7 +251,7 @@ class Reservations:
             self._used_milli.setdefault(share.reservation, {})[uid] = portion_milli
 
     def _on(self, node: str, index: int, portion_milli: int) -> GpuReservation | None:
-        """Return the reservation of this GPU, else one that decisions know by this index and that has enough left."""
+        """Return the reservation with this `index`, else one with this `decided` index and enough free; or None."""
         usable = [
             reservation
             for reservation in self._pods.by_name.values()

@@ -179,7 +179,7 @@ class MovePolicy:
         return lambda candidate: (not candidate.is_harmless, candidate.is_move, candidate.order)
 
     def falls_below_quota(self, workload: Workload, candidates: Sequence[Candidate]) -> bool:
-        """Return whether reclaim says so for the evicted candidates. Migrated pods still count for the quota."""
+        """Return the result of reclaim for the evicted candidates; migrated pods still count for the quota."""
         evicted = [candidate for candidate in candidates if not candidate.is_move]
         return (
             bool(evicted) and self._reclaim is not None and self._reclaim.falls_below_quota(workload, evicted)
