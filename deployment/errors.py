@@ -5,7 +5,7 @@ MusterError
 │   └── SiteError         the site file, or a value in it, is invalid (every problem with its line)
 └── InstallError          an installation could not continue
     ├── StageFailed       a stage of it failed on a host (task, host, cause, command to continue)
-    ├── HostsNotReached   the stages ended on all other hosts; hosts that did not answer remain
+    ├── HostsNotReached   the run left out hosts that did not answer; it completed on all others
     ├── Locked            another run on the same site is active
     ├── BundleError       a bundle is incomplete, or differs from its manifest
     │   ├── FetchFailed   a file could not be fetched, or is not the requested one
@@ -35,7 +35,7 @@ class StageFailed(InstallError):
 
 
 class HostsNotReached(InstallError):
-    """Hosts could not be reached. The stages ended on all other hosts."""
+    """Hosts could not be reached, and the run left them out. It completed on all other hosts."""
 
 
 class Locked(InstallError):

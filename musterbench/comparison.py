@@ -49,7 +49,7 @@ CASES: Final[tuple[Case, ...]] = (
 async def compare(
     case: Case, rounds: int, *, report: Callable[[str], None], keep: Callable[[Result], None]
 ) -> None:
-    """Measure in a new lab, which is removed at the end; `keep` gets each result at once.
+    """Measure in a new lab, which is removed at the end. `keep` is called with each result after its run.
 
     Raises subclasses of MusterError.
     """

@@ -73,7 +73,7 @@ def _lists() -> Mapping[str, tuple[Archive, ...]]:
 
 
 def archives(programs: Sequence[str]) -> tuple[Archive, ...]:
-    """Return the archives that have all the programs; none if they are not published, or not for this machine."""
+    """Return the archives of these programs. The result is empty if a program is not published for this machine."""
     if os.environ.get(MIRROR_VARIABLE, "") == _NO_ARCHIVES:
         return ()
     published = _lists().get(platform.machine(), ())
@@ -89,7 +89,7 @@ def cache_key(wanted: Sequence[Archive]) -> str:
 
 
 def fetch(target: Path, wanted: Sequence[Archive], reporter: Reporter) -> None:
-    """Fetch the programs and let them appear in `target` at once.
+    """Fetch the programs into a temporary directory, and rename it to `target` when it is complete.
 
     Raises:
         ArchivesUnavailable: an archive cannot be fetched, is damaged, or differs from its digest.
@@ -136,7 +136,7 @@ def _take(archive: Archive, partial: Path, reporter: Reporter) -> None:
 
 
 def _download(archive: Archive, path: Path, algorithm: str, reporter: Reporter) -> str:
-    """Write the file and return its digest."""
+    """Download the archive to `path` and return its digest."""
     digest, done = hashlib.new(algorithm), 0
     address = archive.address()
     with urllib.request.urlopen(address, timeout=_TIMEOUT_SECONDS) as response, path.open("wb") as file:  # noqa: S310
@@ -151,7 +151,7 @@ def _download(archive: Archive, path: Path, algorithm: str, reporter: Reporter) 
 
 
 def _unpack(archive: Archive, fetched: Path, directory: Path) -> None:
-    """Write the programs of an archive; their folders in it do not matter."""
+    """Write the programs of the archive into `directory`, without the folders that they have in the archive."""
     missing = set(archive.programs)
     try:
         with tarfile.open(fetched) as content:

@@ -23,10 +23,10 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Row:
-    """Objects to add to a healthy cluster, and the path of the object that is then named (`culprit`) with these words.
+    """Objects to add to a healthy cluster, and the message that they cause.
 
-    `culprit` is empty if all of the objects are harmless now. `node_allocatable` overrides allocatable resources of a
-    node.
+    The message names the object with the path `culprit` and contains `words`. `culprit` is empty if all of the objects
+    are harmless now. `node_allocatable` overrides allocatable resources of a node.
     """
 
     culprit: str
@@ -99,7 +99,7 @@ def chain(length: int) -> tuple[Json, ...]:
 
 
 def claim(name: str, storage_class: str) -> Json:
-    """Return a claim without a volume."""
+    """Return a PersistentVolumeClaim without a volume."""
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -128,7 +128,7 @@ def zoned(name: str, label: str, zones: int = 3) -> Json:
 
 
 def mounting(*claims: str) -> Json:
-    """Return the part of a pod's specification that mounts these claims."""
+    """Return the part of a pod's specification that has these PersistentVolumeClaims as volumes."""
     return {"volumes": [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]}
 
 

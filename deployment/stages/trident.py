@@ -25,7 +25,7 @@ _OVER_ISCSI: Final = frozenset({"ontap-san"})
 
 
 class Trident(StageDefinition):
-    """The operator of a release, which installs Trident, and then backends, classes and the objects for snapshots."""
+    """Installs a release of Trident by its operator, then backends, classes and the objects for volume snapshots."""
 
     name: ClassVar[str] = "trident"
     needs: ClassVar[tuple[str, ...]] = ("versions", "trident")
@@ -101,7 +101,7 @@ class Trident(StageDefinition):
         return f"Trident {site.versions['trident']}, {storage}"
 
     def missing_requirements(self, site: Site, variables: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield the checksum of an archive that would be fetched without a known digest."""
+        """Yield a finding if the archive would be fetched and no digest of it is known."""
         archive = str(variables.get("trident_archive", "the archive of the release"))
         is_local = "trident_archive" in variables and "://" not in archive
         if not is_local and not variables.get("trident_checksum"):
@@ -151,7 +151,7 @@ def _of_classes(site: Site) -> Iterator[Finding]:
 
 
 def _over_iscsi(site: Site) -> Iterator[Finding]:
-    """Yield backends whose hosts no stage prepares."""
+    """Yield backends that use iSCSI, because no stage prepares the hosts for it."""
     for index, backend in enumerate(site.get("storage", "backends", default=[])):
         if backend["driver"] in _OVER_ISCSI:
             yield Finding(

@@ -135,7 +135,7 @@ class Merged:
         return str(name)
 
     def entry(self, section: str, name: str) -> Entry:
-        """Return the entry of `clusters`, `users` or `contexts` of that name."""
+        """Return the entry of `clusters`, `users` or `contexts` of that name. Raises ConfigurationError without one."""
         known = []
         for file, document in self._documents:
             for item in document.get(section) or []:

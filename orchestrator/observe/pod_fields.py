@@ -237,7 +237,7 @@ POD_SPEC: Final[Mapping[str, Rule]] = {
 
 
 def _host_ports(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
-    """Check that each host port is used once, and that with host network each port is a host port."""
+    """Yield place and message of each host port used twice and, with host network, of each port without a host port."""
     taken: set[str] = set()
     for where, port in _ports(value, place):
         number = port.get("hostPort")

@@ -155,7 +155,7 @@ def is_admitted(pod: Pod) -> bool:
 
 
 def is_reservation(pod: Pod) -> bool:
-    """Whether the pod is a reservation pod of muster. Its users count for the GPU, not the pod itself."""
+    """Whether the pod is a reservation pod of muster. The pods that share its GPU are counted, not this pod."""
     metadata = pod.metadata
     return metadata.namespace == SYSTEM_NAMESPACE and metadata.labels.get(RESERVATION_LABEL) == "true"
 
@@ -176,7 +176,8 @@ def concerns_gpus(pod: Pod) -> bool:
 def gpu_request(pod: Pod, *, with_parts: bool = True) -> Request:
     """Return only the GPUs of the pod's request, even if its request cannot be read.
 
-    An unreadable number counts as MAX_DEVICES, an unreadable GPU fraction as a whole GPU.
+    An unreadable number counts as MAX_DEVICES, an unreadable GPU fraction as a whole GPU. Without `with_parts`, GPU
+    fractions are left out.
     """
     try:
         count = _resource(pod, GPU_RESOURCE)
@@ -191,7 +192,7 @@ def gpu_request(pod: Pod, *, with_parts: bool = True) -> Request:
 
 
 def has_gpus_of_plugin(pod: Pod) -> bool:
-    """Return whether a device plugin, not a claim, gives a bound pod its GPUs."""
+    """Return whether a bound pod gets its GPUs from a device plugin and not by a ResourceClaim."""
     request = gpu_request(pod)
     asks = bool(request.gpu_count or request.is_shared)
     return asks and pod.status.extended_resource_claim_status is None
@@ -373,7 +374,7 @@ def _shared_devices(annotations: Mapping[str, str]) -> int:
 
 
 def pod_constraints(pod: Pod, volumes: Terms = ()) -> Constraints:
-    """Return the node constraints of the pod. `volumes` are the terms of its volumes and claims.
+    """Return the node constraints of the pod. `volumes` are the terms of its PVCs and ResourceClaims.
 
     Raises UnreadableRequest for more conditions than a decision can evaluate for every node, and for an unimplemented
     condition.

@@ -1,6 +1,6 @@
 """Pods of a snapshot file that are written with Kubernetes' own types: a template, and the status of each pod.
 
-The same code reads them as reads the objects of a cluster.
+The code that reads the objects of a cluster also reads these pods.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,6 +1,6 @@
 """Failures on a real API server, all at once: a refused binding, a rejecting kubelet, a dead kubelet.
 
-The pods of other projects start meanwhile. The dead kubelet is that of a node without a kubelet.
+The pods of other projects start meanwhile. A Node object that no kubelet serves stands for the dead kubelet.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ REJECTED = {"status": {"phase": "Failed", "reason": "UnexpectedAdmissionError"}}
 
 
 class Site:
-    """The lab with its operator, and the pods on a watch."""
+    """The lab with its operator. A watch keeps the pods up to date."""
 
     def __init__(self, lab: Lab, transport: Transport, pods: Reflector[Pod], account: Path) -> None:
         self.lab, self.transport, self._pods, self.account = lab, transport, pods, account

@@ -1,4 +1,4 @@
-"""The library, built with this machine's tools, the double of libcuda, and programs that use them."""
+"""Builds the library that limits GPU memory and a double of libcuda, and runs Python programs that load both."""
 
 import os
 import re
@@ -70,7 +70,7 @@ def double(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass
 class Container:
-    """The common environment of the processes in one container: the limits, the count, and the machine's GPUs."""
+    """The environment of the processes in one container: memory limits, the library's state, and the GPUs."""
 
     directory: Path
     library: Path | None

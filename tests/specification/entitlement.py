@@ -71,7 +71,7 @@ class Entitlement:
         return min(Fraction(limit), max(Fraction(quota), self.share[team]))
 
     def tier(self, job: int, places: Places, *, alone: bool = False) -> int:
-        """Return how entitled the job is: by its team and all above it, or with `alone` by its team."""
+        """Return GUARANTEED, FAIR or SURPLUS: the worst of the team and all above it, with `alone` only of the team."""
         new = self.world.jobs[job]
         line = self.world.line(new.team)
         then = {team: self.world.held(team, places) + new.size for team in (line[:1] if alone else line)}
@@ -84,8 +84,9 @@ class Entitlement:
         return (-self.world.jobs[job].priority, job)
 
     def covered(self, team: int, places: Places) -> list[int]:
-        """Return the jobs within the quota: firm jobs first, then by priority and age. A job that does not fit is
-        skipped.
+        """Return the jobs within the quota: jobs that are not preemptible (firm) first, then by priority and age.
+
+        A preemptible job that does not fit is skipped.
 
         A department's quota is filled first with the jobs within its teams' quotas, then with those within their
         shares.
@@ -118,7 +119,7 @@ class Entitlement:
         return filled
 
     def turn(self, team: int, job: int, places: Places) -> tuple[object, ...]:
-        """Return the sort key of teams: not above its share, within its quota, by priority, by the held portion."""
+        """Return a team's sort key: first teams not above their share, then within quota, priority, held portion."""
         held, may = self.world.held(team, places), self.entitled(team)
         then = held + self.world.jobs[job].size
         parts = [Fraction(amount) / may if may else Fraction(amount * 1000) for amount in (then, held)]
@@ -126,7 +127,7 @@ class Entitlement:
         return (held > self.share[team], then > project.quota, -project.priority, not may, *parts, may, team)
 
     def next(self, waiting: Sequence[int], places: Places, parent: int | None = None) -> int | None:
-        """Return the next job in queue order, level by level."""
+        """Return the next job in queue order, level by level; None if no job below `parent` is waiting."""
         own = [job for job in waiting if self.world.jobs[job].team == parent]
         if own:
             return min(own, key=self.rank)

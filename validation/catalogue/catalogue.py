@@ -20,7 +20,7 @@ PATH = Path(__file__).parent / "catalogue.yaml"
 class Requirement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A requirement of a document: its section, its number if it has one, and the checks that prove it.
 
-    `checks` are shell patterns of check ids. The part is the word before the dot of the id.
+    `checks` are shell patterns of check ids. `part` is the word before the dot of the requirement's `id`.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""report.md: the same answers for a terminal, a pull request or a ticket."""
+"""Writes report.md: the content of the report for a terminal, a pull request or a ticket."""
 
 import re
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ def plain(words: str) -> str:
 def _escaped(mark: str) -> str:
     """Return the mark as a plain character.
 
-    A backslash before a digit has no effect, so a number gets it behind itself.
+    A backslash before a digit has no effect in Markdown. So it stands after a number: `1` becomes `1\\`.
     """
     return f"{mark}\\" if mark.isdigit() else "".join(f"\\{letter}" for letter in mark)
 
@@ -117,8 +117,10 @@ def _requirements(report: Report) -> list[str]:
 
 
 def _checks(checks: list[CheckResult]) -> list[str]:
-    """Return the layers of the hosts; or the steps of a scenario, its views, the results of its jobs and its
-    invariants.
+    """Return the lines of the tables for the checks of one scenario.
+
+    If the checks are layers of the hosts, there is one table of layers. Otherwise the tables have the steps, then the
+    other kinds in the order of `BESIDE_STEPS`, then the invariants.
     """
     layers = [check for check in checks if check.kind == "layer"]
     if layers:

@@ -107,7 +107,7 @@ def published_gpus(slices: Iterable[Json]) -> dict[str, int]:
 
 
 def container_ids(pod: Json) -> tuple[str, ...]:
-    """Return the ids in the runtime of the pod's started containers."""
+    """Return the container runtime's ids of the pod's started containers."""
     statuses = pod.get("status", {}).get("containerStatuses") or ()
     written = (status.get("containerID") or "" for status in statuses)
     return tuple(text.rpartition("/")[2] for text in written if text)

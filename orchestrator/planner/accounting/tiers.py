@@ -56,8 +56,8 @@ def tier_with_model(
 ) -> EntitlementTier:
     """Return the tier of a workload that is bound to a GPU model; `total` is its tier without regard to models.
 
-    Beyond the quota for the model, the tier is at best FAIR. Beyond the total quota, the workload must stay within the
-    fair share of the model as well.
+    Beyond the quota for the model, the tier is at best FAIR. If `total` is FAIR and the workload is also beyond the
+    fair share of the model, the tier is OVER_SHARE.
     """
     if model not in ledger.tree.models_with_quota or total is EntitlementTier.OVER_SHARE:
         return total

@@ -4,9 +4,10 @@ Two sides are compared at the level of the project tree at which their lineages 
 side can lose pods if it holds more than its fair share. By the rule `quota`, its own quota counts instead, and the
 preemptor's side must stay within its quota.
 
-A pod within the quota of its side is not evicted. Exception: the preemptor has a quota for the pod's GPU model, and
-GPUs of another model would fill the quota as well. A workload within its GPU quota can also reclaim the CPUs and memory
-that the GPUs of a node need.
+A pod within the quota of its side is not evicted. There is one exception: a preemptor that is bound to a GPU model and
+within its quotas for it. It can evict a pod within quota if GPUs of another model would serve the pod as well.
+
+A workload within its GPU quota can also reclaim the CPUs and memory that the GPUs of a node need.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -80,7 +81,7 @@ class ReclaimPolicy:
         self._claimed_model = model if model in self._tree.models_with_quota else None
 
     def may_go(self, workload: Workload, candidate: Candidate) -> bool:
-        """Return whether the candidate may be beyond a quota and, unless elastic, has run for its minimum runtime.
+        """Return whether the candidate is not surely within quota and, unless elastic, has run for its minimum runtime.
 
         Without minimum runtimes, candidates of the preemptor's own project are not excluded here but by `is_closed`. So
         the result is the same for all preemptors, and they can share one ranking.
@@ -167,8 +168,9 @@ class ReclaimPolicy:
         )
 
     def _has_any_quota(self, workload: Workload, victims: Iterable[str]) -> bool:
-        """Return whether a side of these workloads has a quota, also for a GPU model, that an eviction could
-        violate.
+        """Return whether an eviction of these workloads could violate a quota of a project or department.
+
+        If there is a quota for a GPU model, the result is always true.
         """
         if self._tree.models_with_quota:
             return True
@@ -384,8 +386,9 @@ class ReclaimPolicy:
         return key
 
     def _exceeded(self, held: Amounts, bounds: Amounts, victim: Amounts | None) -> int | None:
-        """Return the first resource of which `held` exceeds `bounds` (and of which `victim`, if given, uses some), or
-        None.
+        """Return the index of the first resource of which `held` exceeds `bounds`, or None.
+
+        If `victim` is given, only resources that it uses count.
         """
         for resource in self._tree.resources:
             if held[resource] > bounds[resource] and (victim is None or victim[resource]):
@@ -393,7 +396,7 @@ class ReclaimPolicy:
         return None
 
     def _lineage_below(self, ours: str, theirs: str) -> Sequence[str]:
-        """Return the other project and its departments, up to the level at which the two lineages diverge."""
+        """Return the project `theirs` and its departments, up to the level at which the lineage differs from `ours`."""
         lineage = self._tree.lineage[theirs]
         side = self._divergence_point(ours, theirs)[1]
         return lineage[: lineage.index(side) + 1] if side is not None else lineage

@@ -1,13 +1,15 @@
 """Victims for one pod: the least harmful set of candidates on each node, then the least harmful node.
 
-The harm is compared in this order:
+The harm is compared in this order. Of two sets, the one with the smaller value is chosen.
 
-- a project falls below its quota
-- GPUs are freed that the pod does not request
-- the priority inside the victim's project
+- whether a project falls below its quota
+- the number of candidates that the policy protects most, for example those within quota
+- whether a container has started
+- the freed GPUs that the pod does not request
+- the highest priority of a victim inside its project
 - lost GPU time
 - the number of evicted pods
-- the side that holds most beyond its entitlement, and its youngest workload
+- the entitlement of the victims, by the key of `EvictionPolicy.order`
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -78,7 +80,7 @@ class EvictionPolicy(Protocol):
         ...
 
     def is_borrowed(self, workload: Workload, victim: Victim) -> bool:
-        """Return whether no quota of another project protects the victim."""
+        """Return whether no quota protects the victim from this workload."""
         ...
 
     def eviction_reason(
@@ -92,7 +94,7 @@ class EvictionPolicy(Protocol):
         ...
 
     def accepts(self, session: Session, workload: Workload, losses: Losses) -> bool:
-        """Return whether the whole outcome on the ledger is allowed. Migrated pods can be added to the ledger."""
+        """Return whether the whole outcome on the ledger is allowed. A policy with `moves` first adds migrated pods."""
         ...
 
 

@@ -33,7 +33,7 @@ def _die_for(name: str) -> None:
 
 
 def _poisoned(owner: Any, name: str) -> None:
-    """Let a function kill the process if its first argument with metadata has the name `poison…` of this place."""
+    """Replace a function: it then kills the process if its first argument with metadata has a name `poison…`."""
     called: Callable[..., Any] = getattr(owner, name)
 
     def call(*arguments: Any, **options: Any) -> Any:
@@ -44,7 +44,7 @@ def _poisoned(owner: Any, name: str) -> None:
 
 
 class _Decoder:
-    """msgspec's decoder, which lets objects for other places pass."""
+    """msgspec's decoder, which kills the process only if a decoded pod contains the name `poison-decoded`."""
 
     def __init__(self, kind: type[Any]) -> None:
         self._decode = _decoder(kind).decode
@@ -60,7 +60,7 @@ _decoder = msgspec.json.Decoder
 
 
 def live(url: str, file: str) -> None:
-    """Lead until the process is killed."""
+    """Run the decision loop as the leader until the process is killed. `file` gets each object that it reads."""
     for owner, name in (
         (node_reader, "planner_node"),
         (node_reader, "held_on_node"),

@@ -1,4 +1,4 @@
-"""The catalogue: its errors, and that catalogue and shipped checks name each other completely."""
+"""The catalogue: its errors. Each shipped check proves a requirement, and each check that it names is shipped."""
 
 import re
 from fnmatch import fnmatchcase
@@ -81,7 +81,7 @@ def test_no_profile_excludes_a_proven_requirement() -> None:
 
 
 def test_the_lab_names_the_option_that_proves_a_requirement_which_it_excludes() -> None:
-    """Every requirement that real nodes prove, and simulated ones do not."""
+    """The profile `lab` names the option `--real-nodes` for each requirement that only the lab's real nodes prove."""
     lab, real = CATALOGUE.profile("lab"), CATALOGUE.profile("lab-real")
     reasons = {r.id: lab.excludes(r) for r in CATALOGUE.requirements if r.checks and not real.excludes(r)}
     further = {name for name, reason in reasons.items() if reason}

@@ -34,7 +34,7 @@ Search = Generator[Group, Outcome, None]
 
 
 def faults_at_most(hosts: int) -> int:
-    """Return the number of faults for which `max_tests` lets a search finish.
+    """Return the largest number of faults that a search always finds within `max_tests`.
 
     It is a quarter of the number of hosts, at least 1 and at most MAX_FAULTS.
     """
@@ -58,7 +58,7 @@ def max_tests(hosts: int) -> int:
 
 
 def search(hosts: int) -> Search:
-    """Find the faults of hosts by tests of groups: one test if there is none."""
+    """Find the faults of hosts by tests of groups. If there is no fault, one test is enough."""
     if hosts < 2:
         return
     state = _State(hosts)
@@ -191,7 +191,7 @@ class _State:
                 self.clean.remove(host)
 
     def join(self) -> Search:
-        """Test each pair of a partial host and another host that no group has joined yet."""
+        """Test each partial host with every host that no working group has joined with it yet."""
         for host in self.partial:  # the list grows during the loop
             while missing := list(bits(self.missing(host))):
                 group, barred = [host], self.apart[host]
@@ -247,7 +247,7 @@ def _portion(hosts: int, unknown: int, found: int, fails: bool) -> int:
 
 
 def _among_unknown(hosts: int, faults: int) -> int:
-    """Return the largest number of tests that `examine` makes to find these faults, without naming them."""
+    """Return the largest number of tests that `examine` makes for these faults, without the tests of `name`."""
     after = [0] * (hosts + 1)  # the number of tests after the next fault, by the number of unknown hosts
     for found in range(faults, -1, -1):
         here, largest = [0] * (hosts + 1), [0] * (hosts + 1)

@@ -14,7 +14,7 @@ Faults = Callable[[State], Iterable[str]]
 
 
 def wrong_states(history: History, faults: Faults) -> list[Violation]:
-    """Return the faults at the beginning of the judged time and after each event, each at its first moment."""
+    """Return the faults that exist at any moment of the judged time, each once with the time of its first moment."""
     first: dict[str, int] = {}
     state = State()
     begun = False
