@@ -75,6 +75,8 @@ def test_events_are_read_while_they_are_written_and_name_hosts_and_tasks(tmp_pat
     assert {(failure.host, failure.task) for failure in failures} == {
         ("one", "Stumble"), ("two", "Stumble"), ("one", "Keep a secret"), ("two", "Do each"),
     }  # fmt: skip
+    (secret,) = (failure for failure in failures if failure.task == "Keep a secret")
+    assert secret.message == "the output of the module ansible.builtin.fail is hidden (no_log)"
     (last,) = (failure for failure in failures if failure.task == "Do each")
     assert last.place.startswith(f"{tmp_path / 'play.yml'}:")
     assert "non-zero" in last.message

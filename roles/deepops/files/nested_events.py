@@ -50,8 +50,10 @@ class CallbackModule(CallbackBase):  # type: ignore[misc] # Ansible has no types
         self._write("changed" if result._result.get("changed") else "ok", result)
 
     def v2_runner_on_failed(self, result, ignore_errors=False):  # type: ignore[no-untyped-def]
-        hidden = result._result.get("_ansible_no_log")
-        message = {"msg": "its output is hidden (no_log)"} if hidden else self._message(result._result)
+        # Ansible takes its own marks from a hidden result before a callback sees it, but for this key.
+        hidden = "censored" in result._result
+        words = f"the output of the module {result._task.action} is hidden (no_log)"
+        message = {"msg": words} if hidden else self._message(result._result)
         self._write("ignored" if ignore_errors else "failed", result, message=message)
 
     def v2_runner_on_unreachable(self, result):  # type: ignore[no-untyped-def]
