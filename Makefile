@@ -63,8 +63,8 @@ test-upstream: environment ## each name that muster uses of other projects, agai
 test-guests: environment ## the part of `make test-installer` that needs no control plane
 	@$(TEST_INSTALLER) -m installer
 
-rehearsal: environment ## from bare guests to a signed record by the real DeepOps and kubespray, without a network; root and MUSTER_UPSTREAM; goes on where it failed, KEEP=1, FAULTS=1, DOWN=1
-	@$(UV) run --frozen python -m tests.rehearsal $(if $(KEEP),--keep) $(if $(FAULTS),--faults) $(if $(DOWN),--down)
+rehearsal: environment ## from bare guests to a signed record by the real DeepOps and kubespray, without a network; root and MUSTER_UPSTREAM; goes on where it failed, KEEP=1, FAULTS=1, KILL=all, DOWN=1
+	@$(UV) run --frozen python -m tests.rehearsal $(if $(KEEP),--keep) $(if $(FAULTS),--faults) $(if $(KILL),--kill) $(if $(DOWN),--down)
 
 mutants: environment lab-binaries ## break the scheduler on purpose: each defect must make the scenarios fail
 	@$(UV) run --frozen python -m tests.mutants

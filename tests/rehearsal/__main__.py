@@ -10,7 +10,7 @@ from pathlib import Path
 from orchestrator.errors import MusterError
 from orchestrator.progress import terminal_reporter
 from tests.deployment.hosts.bases import Unusable
-from tests.rehearsal import chain, faults, machines, namespace, site
+from tests.rehearsal import chain, faults, interruptions, kills, machines, namespace, site, upgrades
 
 RECORDS = chain.ROOT / "build" / "rehearsal"
 
@@ -20,6 +20,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="rehearsal")
     parser.add_argument("--keep", action="store_true", help="leave hosts and cluster running")
     parser.add_argument("--faults", action="store_true", help="try each fault after the record")
+    parser.add_argument("--kill", action="store_true", help="kill muster after each write of its journal")
     parser.add_argument("--down", action="store_true", help="remove what an earlier run left, and do no more")
     given = parser.parse_args(arguments)
     absent = chain.missing()
@@ -35,7 +36,7 @@ def main(arguments: list[str]) -> int:
         rehearsal = chain.Chain(reporter)
     began = time.monotonic()
     try:
-        rehearsal.run(chain.STEPS + (faults.STEPS if given.faults else ()))
+        rehearsal.run(_steps(rehearsal, with_faults=given.faults, with_kills=given.kill))
     except (chain.StepFailed, Unusable, MusterError) as error:
         print(
             f"rehearsal: {error}. Go on with: make rehearsal; remove everything: make rehearsal DOWN=1",
@@ -48,6 +49,26 @@ def main(arguments: list[str]) -> int:
     if not given.keep:
         rehearsal.destroy()
     return 0 if verdict in {"PASS", "WAIVED"} else 1
+
+
+def _steps(rehearsal: chain.Chain, *, with_faults: bool, with_kills: bool) -> tuple[chain.Step, ...]:
+    """Return the steps of the chain. Raises StepFailed if the cluster is one that a run without faults began."""
+    begun = bool(rehearsal.state.get("seconds"))
+    if with_faults and begun and not rehearsal.has_faults:
+        raise chain.StepFailed("these hosts were begun without FAULTS=1; first remove them")
+    has_faults = with_faults or rehearsal.has_faults
+    rehearsal.state["faults"] = has_faults
+    rehearsal.save()
+    return (
+        *chain.TO_BARE_HOSTS,
+        *(interruptions.STEPS if has_faults else ()),
+        chain.INSTALL,
+        *chain.TO_CLUSTER,
+        *((*faults.STEPS, *upgrades.UPGRADE) if has_faults else ()),
+        *chain.RECORD,
+        *((kills.STEP,) if with_kills else ()),
+        *(upgrades.REMOVAL if has_faults else ()),
+    )
 
 
 def _is_stale(rehearsal: chain.Chain) -> bool:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -65,6 +65,11 @@ class Chain:
         return self.folder / "state" / "rehearsal" / "artifacts" / "admin.conf"
 
     @property
+    def has_faults(self) -> bool:
+        """Whether the run makes faults: it then begins with the older releases, and upgrades them."""
+        return bool(self.state.get("faults"))
+
+    @property
     def record(self) -> Path:
         """The directory of the validation record."""
         return self.folder / "record"
@@ -94,7 +99,7 @@ class Chain:
 
     def call(self, log: str, *words: str, inside: bool = True, allowed: tuple[int, ...] = (0,)) -> str:
         """Run a program, in the namespace if `inside`; its output goes to a log. Returns its output."""
-        path = self._log(log)
+        path = self.log(log)
         done = self.popen(log, *words, inside=inside)
         while True:
             try:
@@ -106,7 +111,8 @@ class Chain:
             raise StepFailed(f"{log} ended with {code}: {_last_line(path)}; the whole output is in {path}")
         return path.read_text(errors="replace")
 
-    def _log(self, name: str) -> Path:
+    def log(self, name: str) -> Path:
+        """Return the file for the output of a program."""
         path = self.folder / "logs" / f"{name}.log"
         path.parent.mkdir(exist_ok=True)
         return path
@@ -115,7 +121,7 @@ class Chain:
         """Start a program as `call` does, and do not wait for it."""
         environment = {**os.environ, **LOCAL_GIT, "KUBECONFIG": str(self.kubeconfig), "TERM": "dumb"}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        with self._log(log).open("wb") as file:
+        with self.log(log).open("wb") as file:
             return subprocess.Popen(
                 namespace.inside(*words) if inside else list(words),
                 cwd=ROOT,
@@ -127,8 +133,12 @@ class Chain:
 
     def muster(self, log: str, action: str, *more: str, allowed: tuple[int, ...] = (0,)) -> str:
         """Run a command of muster on the site, inside the namespace."""
+        return self.call(log, *self.words(action, *more), allowed=allowed)
+
+    def words(self, action: str, *more: str) -> tuple[str, ...]:
+        """Return the words of a command of muster on the site."""
         options = ("-i", str(self.folder / "site"), "--state-dir", str(self.folder / "state"))
-        return self.call(log, *MUSTER, action, *options, *more, allowed=allowed)
+        return (*MUSTER, action, *options, *more)
 
     def kubectl(self, *words: str) -> str:
         """Run kubectl on the rehearsal's cluster."""
@@ -194,7 +204,8 @@ def _last_line(path: Path) -> str:
 
 def build_programs(chain: Chain) -> None:
     """Build what the cache lacks of the programs."""
-    chain.state["programs"] = {name: str(path) for name, path in recipes.built(chain.report).items()}
+    wanted = recipes.RECIPES | (recipes.OLDER if chain.has_faults else {})
+    chain.state["programs"] = {name: str(path) for name, path in recipes.built(chain.report, wanted).items()}
 
 
 def build_image(chain: Chain) -> None:
@@ -209,6 +220,11 @@ def prepare_files(chain: Chain) -> None:
     found = requirements.find()
     root = bases.base(machines.SUITE, machines.MORE_PACKAGES)
     chain.state["checksums"] = downloads.write(folder / "files", programs, root.root / "usr/sbin/runc")
+    chain.state["checksums of Kubernetes"] = {
+        recipe: downloads.write_kubernetes(folder / "files", programs, recipe, release)
+        for recipe, release in recipes.RELEASES.items()
+        if f"{recipe}/kubelet" in programs
+    }
     images.build(folder / "images", programs, found.busybox, archive)
     stubs.repository(folder / "packages", root.packages)
 
@@ -233,15 +249,28 @@ def boot_hosts(chain: Chain) -> None:
     for machine in hosts:
         machine.create(chain.folder / "packages", volumes, chain.programs()[f"gpus/{built.LIBRARY}"])
         machine.run("apt-get", "-qq", "update", check=True)
+        machine.remember_files()
+    start_servers(chain)
+    write_site(chain, site.OLDER if chain.has_faults else site.NEWEST)
+
+
+def start_servers(chain: Chain) -> None:
+    """Start the file server and the registry."""
     chain.start("servers", servers.__name__, chain.folder / "files", chain.folder / "images")
+
+
+def write_site(chain: Chain, releases: Mapping[str, str]) -> None:
+    """Write the site file with a release of Kubernetes and of the driver."""
     bundle = {
         "files_url": servers.FILES_URL,
         "registry": servers.REGISTRY_URL,
         "images": images.names(chain.folder / "images"),
     }
+    checksums = chain.state["checksums"] | chain.state["checksums of Kubernetes"][releases["kubernetes"]]
     site.write(
-        chain.folder / "site", hosts, chain.folder / "packages", deepops=chain.state["deepops"], bundle=bundle,
-        extra=downloads.variables(chain.state["checksums"]), version=installed_version(),
+        chain.folder / "site", machines.load(chain.folder / "hosts"), chain.folder / "packages",
+        deepops=chain.state["deepops"], bundle=bundle, extra=downloads.variables(checksums),
+        version=installed_version(), releases=releases,
     )  # fmt: skip
 
 
@@ -259,9 +288,13 @@ def try_the_way_out(chain: Chain) -> None:
 
 def install(chain: Chain) -> None:
     """Take the hosts from bare to a cluster with the operator."""
-    action = "resume" if (chain.folder / "logs" / "install.log").exists() else "install"
-    options = () if action == "resume" else ("--until", "orchestrator")
-    chain.muster("install", action, *options)
+    chain.muster("install", *installation(chain))
+
+
+def installation(chain: Chain) -> tuple[str, ...]:
+    """Return the words after `muster` that begin the installation, or go on with one that did not end."""
+    begun = (chain.folder / "state" / "rehearsal" / "journal.jsonl").exists()
+    return ("resume",) if begun else ("install", "--until", "orchestrator")
 
 
 def announce_gpus(chain: Chain) -> None:
@@ -312,17 +345,21 @@ def sign(chain: Chain) -> None:
     chain.call("report-verify", *MUSTER, "report", "verify", str(chain.record), "--key", str(public))
 
 
-STEPS: Final = (
+TO_BARE_HOSTS: Final = (
     Step("programs", build_programs),
     Step("image of the operator", build_image),
     Step("files, images and packages", prepare_files),
     Step("DeepOps and kubespray", prepare_tree),
     Step("bare hosts", boot_hosts),
     Step("cut off", try_the_way_out),
-    Step("muster install", install),
+)
+INSTALL: Final = Step("muster install", install)
+TO_CLUSTER: Final = (
     Step("GPUs", announce_gpus),
     Step("storage", serve_storage),
     Step("muster verify", verify),
+)
+RECORD: Final = (
     Step("muster validate", validate),
     Step("signed record", sign),
 )

@@ -26,9 +26,8 @@ exit 1
 
 
 def write(root: Path, programs: Mapping[str, Path], runc: Path) -> dict[str, str]:
-    """Write every file below `root`. Return the variables of kubespray with the files' checksums."""
+    """Write the files beside those of Kubernetes below `root`; return kubespray's variables with their checksums."""
     release = "releases/download/v"
-    kubernetes = f"dl.k8s.io/release/v{recipes.KUBERNETES}/bin/linux/amd64"
     etcd, containerd = f"etcd-v{recipes.ETCD}-linux-amd64", f"containerd-{recipes.CONTAINERD}-linux-amd64"
     cni, crictl = f"cni-plugins-linux-amd64-v{recipes.CNI_PLUGINS}", f"crictl-v{recipes.CRICTL}-linux-amd64"
     github = "github.com"
@@ -36,10 +35,7 @@ def write(root: Path, programs: Mapping[str, Path], runc: Path) -> dict[str, str
     def read(recipe: str, folder: str, *names: str) -> bytes:
         return _archive({f"{folder}{name}": programs[f"{recipe}/{name}"].read_bytes() for name in names})
 
-    of: dict[str, tuple[str, bytes]] = {
-        f"{name}_binary_checksum": (f"{kubernetes}/{name}", programs[f"kubernetes/{name}"].read_bytes())
-        for name in ("kubelet", "kubectl", "kubeadm")
-    }
+    of: dict[str, tuple[str, bytes]] = {}
     of["etcd_binary_checksum"] = (
         f"{github}/etcd-io/etcd/{release}{recipes.ETCD}/{etcd}.tar.gz",
         read("etcd", f"{etcd}/", "etcd", "etcdctl", "etcdutl"),
@@ -64,6 +60,23 @@ def write(root: Path, programs: Mapping[str, Path], runc: Path) -> dict[str, str
         f"{github}/containerd/nerdctl/{release}{NERDCTL}/nerdctl-{NERDCTL}-linux-amd64.tar.gz",
         _archive({"nerdctl": _NERDCTL}),
     )
+    return _stored(root, of)
+
+
+def write_kubernetes(root: Path, programs: Mapping[str, Path], recipe: str, release: str) -> dict[str, str]:
+    """Write the files of a release of Kubernetes below `root`; return kubespray's variables with their checksums."""
+    folder = f"dl.k8s.io/release/v{release}/bin/linux/amd64"
+    names = ("kubelet", "kubectl", "kubeadm")
+    return _stored(
+        root,
+        {
+            f"{name}_binary_checksum": (f"{folder}/{name}", programs[f"{recipe}/{name}"].read_bytes())
+            for name in names
+        },
+    )
+
+
+def _stored(root: Path, of: Mapping[str, tuple[str, bytes]]) -> dict[str, str]:
     checksums = {}
     for variable, (path, content) in of.items():
         file = root / path

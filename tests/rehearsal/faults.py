@@ -1,9 +1,6 @@
 """Faults of the rehearsed cluster, one at a time: `make rehearsal FAULTS=1`. Each is named with its fix, and mended."""
 
 import json
-import os
-import signal
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,21 +8,19 @@ from typing import Any, Final
 
 from musterlab.gpus import shown
 from tests.deployment.hosts import stubs
-from tests.rehearsal import gpus, machines, servers, site, storage
-from tests.rehearsal.chain import MUSTER, SIZE, Chain, Step, StepFailed, wait_for_gpus
+from tests.rehearsal import gpus, machines, site, storage
+from tests.rehearsal.chain import MUSTER, SIZE, Chain, Step, StepFailed, start_servers, wait_for_gpus
 from tests.rehearsal.machines import Machine
 
 _DNS: Final = ("--namespace", "kube-system", "deployment/coredns")
-_OTHER_VERSION: Final = "580.126.09"
+_VERSION: Final = stubs.DRIVERS[site.OLDER["driver"]]
+_OTHER_VERSION: Final = "570.158.01"
 _IMAGE: Final = "docker.io/library/python:latest"
-_STAGE: Final = "deepops"
-_INTO_STAGE_SECONDS: Final = 20
-_STAGE_SECONDS: Final = 300
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault, the words that `muster verify` must say of it, and the way back."""
+    """A fault, the words that muster must say of it, and the way back."""
 
     name: str
     begin: Callable[[Chain], object]
@@ -121,9 +116,9 @@ FAULTS: Final = (
     ),
     Fault(
         "a fabric manager of another version",
-        _change_manager(stubs.DRIVERS["580"], _OTHER_VERSION),
-        (f"fabric manager {_OTHER_VERSION} does not work with driver {stubs.DRIVERS['580']}",),
-        _change_manager(_OTHER_VERSION, stubs.DRIVERS["580"]),
+        _change_manager(_VERSION, _OTHER_VERSION),
+        (f"fabric manager {_OTHER_VERSION} does not work with driver {_VERSION}",),
+        _change_manager(_OTHER_VERSION, _VERSION),
     ),
     Fault(
         "DNS that asks itself",
@@ -164,37 +159,18 @@ def stop_registry(chain: Chain) -> None:
             str(chain.folder / "without-registry"), allowed=(1,),
         )  # fmt: skip
     finally:
-        chain.start("servers", servers.__name__, chain.folder / "files", chain.folder / "images")
+        start_servers(chain)
     report = (chain.folder / "without-registry" / "report.json").read_text()
     if not all(word in report for word in ("python", site.WORKERS[0], "connection refused")):
         raise StepFailed(f"the validation does not name the image that no registry serves: {said[-600:]}")
 
 
-def kill_controller(chain: Chain) -> None:
-    """Install a second time, kill muster in its middle, and let `resume` finish: nothing changes."""
-    options = ("-i", str(chain.folder / "site"), "--state-dir", str(chain.folder / "state"))
-    running = chain.popen("fault-killed", *MUSTER, "install", *options)
-    _wait_for_stage(chain, lambda: running.poll() is not None)
-    os.kill(running.pid, signal.SIGKILL)
-    running.wait()
-    chain.muster("fault-resumed", "resume")
+def install_again(chain: Chain) -> None:
+    """Install a second time: nothing changes."""
+    chain.muster("installed-again", "install")
     changed = changes(chain.folder / "state" / "rehearsal" / "journal.jsonl")
     if changed:
         raise StepFailed(f"the second installation changed something: {changed}")
-
-
-def _wait_for_stage(chain: Chain, has_ended: Callable[[], bool]) -> None:
-    """Return some seconds after kubespray began."""
-    journal = chain.folder / "state" / "rehearsal" / "journal.jsonl"
-    before = len(_entries(journal))
-    deadline = time.monotonic() + _STAGE_SECONDS
-    while not any(
-        each.get("stage") == _STAGE and each["event"] == "started" for each in _entries(journal)[before:]
-    ):
-        if has_ended() or time.monotonic() > deadline:
-            raise StepFailed("the second installation did not reach kubespray; see fault-killed.log")
-        time.sleep(1)
-    time.sleep(_INTO_STAGE_SECONDS)
 
 
 def _entries(journal: Path) -> list[dict[str, Any]]:
@@ -211,6 +187,6 @@ def changes(journal: Path) -> dict[str, int]:
 STEPS: Final = (
     *(Step(f"fault: {fault.name}", _try(fault)) for fault in FAULTS),
     Step("fault: the registry stops", stop_registry),
-    Step("fault: muster is killed", kill_controller),
+    Step("a second installation", install_again),
     Step("muster verify after the faults", lambda chain: print(chain.muster("mended", "verify"))),
 )

@@ -46,7 +46,6 @@ def add(
 
     `tools` is the layer that is put below programs that call iptables.
     """
-    kubernetes = f"v{recipes.KUBERNETES}"
     described = {}
 
     def store(
@@ -62,11 +61,14 @@ def add(
         config = {"Env": [_PATH, *environment], "Entrypoint": [f"/{path}", *arguments]}
         described[name] = layout.add_image({"config": config}, layers)
 
-    for program in ("kube-apiserver", "kube-controller-manager", "kube-scheduler"):
-        name = f"registry.k8s.io/{program}:{kubernetes}"
-        store(name, programs[f"kubernetes/{program}"], f"usr/local/bin/{program}")
-    proxy = programs["kubernetes/kube-proxy"]
-    store(f"registry.k8s.io/kube-proxy:{kubernetes}", proxy, "usr/local/bin/kube-proxy", on=tools)
+    for recipe, release in recipes.RELEASES.items():
+        if f"{recipe}/kube-proxy" not in programs:
+            continue
+        for program in ("kube-apiserver", "kube-controller-manager", "kube-scheduler"):
+            name = f"registry.k8s.io/{program}:v{release}"
+            store(name, programs[f"{recipe}/{program}"], f"usr/local/bin/{program}")
+        proxy = programs[f"{recipe}/kube-proxy"]
+        store(f"registry.k8s.io/kube-proxy:v{release}", proxy, "usr/local/bin/kube-proxy", on=tools)
     dns = f"registry.k8s.io/coredns/coredns:v{recipes.COREDNS}"
     store(dns, programs["coredns/coredns"], "coredns")
     store(f"registry.k8s.io/pause:{_PAUSE}", busybox, "bin/busybox", arguments=("sleep", "infinity"))

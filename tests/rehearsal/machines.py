@@ -101,6 +101,7 @@ _PROCESSORS: Final = """#!/bin/sh
 # More processors than the machine has, for a kubelet that has made its cgroups: before, it would write them there.
 set -e
 [ ! -e /run/kernel/online ] || exit 0
+until [ -e /sys/fs/cgroup/cpu/kubepods.slice ]; do sleep 1; done
 memory=$(cat /sys/devices/system/node/node0/meminfo)
 mount -t tmpfs -o mode=755,size=16m tmpfs /sys/devices/system/node
 number=0
@@ -116,6 +117,15 @@ mkdir /sys/devices/system/node/node0/hugepages
 echo 0-{last} > /run/kernel/online
 mount --bind /run/kernel/online /sys/devices/system/cpu/online
 systemctl restart kubelet
+"""
+_AFTER_A_BOOT: Final = """[Unit]
+Description=Show the kubelet more processors after a boot too
+After=kubelet.service
+ConditionPathExists=/srv/processors.on
+[Service]
+ExecStart=/srv/processors.sh
+[Install]
+WantedBy=multi-user.target
 """
 
 
@@ -181,6 +191,7 @@ class Machine:
         write_file(self.disk / "srv/kernel.sh", script, 0o755)
         write_file(self.disk / "srv/processors.sh", _PROCESSORS.format(cpus=CPUS, last=CPUS - 1), 0o755)
         add_unit(self.disk, "kernel.service", _KERNEL, "sysinit.target")
+        add_unit(self.disk, "processors.service", _AFTER_A_BOOT, "multi-user.target")
         add_unit(self.disk, "guest-ssh.service", _SSH_UNIT, "multi-user.target")
         for unit in ("systemd-networkd.service", "systemd-resolved.service"):
             wanted = self.disk / "etc/systemd/system/multi-user.target.wants" / unit
@@ -240,8 +251,26 @@ class Machine:
         return subprocess.run(words, capture_output=True, text=True, check=check, timeout=300)
 
     def show_processors(self) -> None:
-        """Let the guest's kubelet count more processors than the machine has, so that the jobs of the scenarios fit."""
+        """Let its kubelet count more processors than the machine has, so that the jobs of the scenarios fit."""
+        self.run("touch", "/srv/processors.on", check=True)
         self.run("/srv/processors.sh", check=True)
+
+    def files(self) -> set[str]:
+        """Return the files that the host made or changed on the disk of its bare system."""
+        upper = self.folder / self.name / "upper"
+        return {
+            f"/{path.relative_to(upper)}"
+            for path in upper.rglob("*")
+            if path.is_symlink() or not path.is_dir()
+        }
+
+    def remember_files(self) -> None:
+        """Write down the files of the bare host, so that `left` can tell the others."""
+        (self.folder / self.name / "bare.json").write_text(json.dumps(sorted(self.files())))
+
+    def left(self) -> set[str]:
+        """Return the files that the host did not have when it was bare."""
+        return self.files() - set(json.loads((self.folder / self.name / "bare.json").read_text()))
 
     def is_up(self) -> bool:
         """Return whether the guest runs."""

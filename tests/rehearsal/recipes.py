@@ -1,5 +1,6 @@
 """The programs that kubespray downloads for the rehearsal's site, built from the Go module proxy once and kept."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,8 @@ from musterlab.storage.recipe import STORAGE_PROGRAMS
 from orchestrator.progress import Reporter
 
 KUBERNETES: Final = "1.35.4"
+OLDER_KUBERNETES: Final = "1.35.3"
+"""What the rehearsal with faults installs, and upgrades by one patch release."""
 ETCD: Final = "3.6.8"
 CONTAINERD: Final = "2.2.2"
 CRICTL: Final = "1.36.0"
@@ -20,9 +23,6 @@ COREDNS: Final = "1.12.4"
 _FOLDER = Path(__file__).parent / "programs"
 _SMALL = "-s -w"
 _VERSION = "k8s.io/component-base/version"
-_OF_KUBERNETES = (
-    f"{_SMALL} -X {_VERSION}.gitVersion=v{KUBERNETES} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=35"
-)
 _OF_CONTAINERD = f"{_SMALL} -X github.com/containerd/containerd/v2/version.Version=v{CONTAINERD}"
 _OF_CRICTL = f"{_SMALL} -X sigs.k8s.io/cri-tools/pkg/version.Version=v{CRICTL}"
 _OF_CNI = (
@@ -52,17 +52,17 @@ def _recipe(what: str, folder: str, programs: tuple[str, ...], flags: str, minut
     return Recipe(what, f"rehearsal-{folder}-", programs, (part,), minutes, only_built=True)
 
 
+def _kubernetes(release: str, folder: str) -> Recipe:
+    programs = (
+        *("kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler"),
+        *("kubeadm", "kubectl", "kubelet"),
+    )
+    stamp = f"-X {_VERSION}.gitVersion=v{release} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=35"
+    return _recipe(f"Kubernetes {release}", folder, programs, f"{_SMALL} {stamp}", "10 to 30 minutes")
+
+
 RECIPES: Final = {
-    "kubernetes": _recipe(
-        f"Kubernetes {KUBERNETES}",
-        "kubernetes",
-        (
-            *("kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler"),
-            *("kubeadm", "kubectl", "kubelet"),
-        ),
-        _OF_KUBERNETES,
-        "10 to 30 minutes",
-    ),
+    "kubernetes": _kubernetes(KUBERNETES, "kubernetes"),
     "etcd": _recipe(f"etcd {ETCD}", "etcd", ("etcd", "etcdctl", "etcdutl"), _SMALL, "1 to 3 minutes"),
     "containerd": _recipe(
         f"containerd {CONTAINERD}",
@@ -95,10 +95,15 @@ RECIPES: Final = {
 }
 
 
-def built(reporter: Reporter) -> dict[str, Path]:
-    """Return every program by `RECIPE/PROGRAM`. Build programs that the cache lacks, one recipe after another."""
+RELEASES: Final = {"kubernetes": KUBERNETES, "kubernetes-older": OLDER_KUBERNETES}
+"""Releases of Kubernetes by recipe."""
+OLDER: Final = {"kubernetes-older": _kubernetes(OLDER_KUBERNETES, "kubernetes-older")}
+
+
+def built(reporter: Reporter, recipes: Mapping[str, Recipe]) -> dict[str, Path]:
+    """Return every program by `RECIPE/PROGRAM`; build those that the cache lacks, one recipe after another."""
     return {
         f"{name}/{program}": path
-        for name, recipe in RECIPES.items()
+        for name, recipe in recipes.items()
         for program, path in binaries.find(reporter, recipe).paths.items()
     }

@@ -13,6 +13,10 @@ from tests.rehearsal.machines import Machine
 
 IMAGE: Final = "docker.io/library/muster"
 WORKERS: Final = ("gpu01", "gpu02")
+NEWEST: Final = {"kubernetes": "kubernetes", "driver": "580"}
+"""The recipe of Kubernetes and the branch of the driver that a site has at the end."""
+OLDER: Final = {"kubernetes": "kubernetes-older", "driver": "570"}
+"""Those that the rehearsal with faults installs, and upgrades."""
 GPU_DEVICE: Final = "2330"
 """PCI device number of an H100 SXM in the output of `lspci`."""
 
@@ -50,7 +54,7 @@ def hosts(folder: Path) -> list[Machine]:
 
 def write(
     directory: Path, machines: Sequence[Machine], packages: Path, *, deepops: Mapping[str, str],
-    bundle: Mapping[str, Any], extra: Mapping[str, Any], version: str,
+    bundle: Mapping[str, Any], extra: Mapping[str, Any], version: str, releases: Mapping[str, str],
 ) -> None:  # fmt: skip
     """Write the site file, and the file of the hosts' keys."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -78,14 +82,14 @@ def write(
             for machine in machines
         },
         "versions": {
-            "kubernetes": recipes.KUBERNETES,
+            "kubernetes": recipes.RELEASES[releases["kubernetes"]],
             "deepops": "26.07",
-            "driver": "580",
+            "driver": releases["driver"],
             "container_toolkit": "1.19.1",
             "dra": "off",
         },
         "kubernetes": {"network_plugin": "flannel", "upstream_dns": [namespace.CONTROLLER]},
-        "driver": {"extra_packages": ["nvidia-fabricmanager-580"]},
+        "driver": {"extra_packages": [f"nvidia-fabricmanager-{releases['driver']}"]},
         "deepops": {**deepops, "device_plugin": False},
         "orchestrator": {"image": f"{IMAGE}:{version}"},
         "bundle": dict(bundle),

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-DRIVERS = {"450": "450.248.02", "550": "550.163.01", "580": "580.95.05"}
+DRIVERS = {"450": "450.248.02", "550": "550.163.01", "570": "570.195.03", "580": "580.95.05"}
 PADDING_BYTES = 16 << 20
 """Size of a driver package on the disk, so that a disk can be too small for it."""
 

@@ -1,0 +1,81 @@
+"""The last steps of a rehearsal with faults: driver and Kubernetes are upgraded under running jobs; all is removed."""
+
+import json
+from typing import Any, Final
+
+from tests.rehearsal import machines, recipes, site
+from tests.rehearsal.chain import MUSTER, Chain, Step, StepFailed, wait_for_gpus, write_site
+
+_PROJECT: Final = "upgraded"
+_IMAGE: Final = ("--image", "docker.io/library/busybox:latest", "--image-pull-policy", "IfNotPresent")
+_WORK: Final = ("--", "sh", "-c", "trap exit TERM; while :; do sleep 1; done")
+_JOBS: Final = {"single": ("-g", "1"), "gang": ("-g", "2", "--parallelism", "2", "--min-member", "2")}
+"""A job on one GPU, and two pods with two GPUs each that run only together."""
+_PODS: Final = {"single": 1, "gang": 2}
+_AGAIN_SECONDS: Final = 300
+
+
+def start_jobs(chain: Chain) -> None:
+    """Start the jobs, and wait until all their pods run."""
+    chain.call("project", *MUSTER, "project", "create", _PROJECT, "--gpu", "8")
+    for name, options in _JOBS.items():
+        chain.call(f"submit-{name}", *MUSTER, "submit", name, "-p", _PROJECT, *options, *_IMAGE, *_WORK)
+    _wait_for_jobs(chain)
+
+
+def upgrade(chain: Chain) -> None:
+    """Upgrade driver and Kubernetes under the jobs; afterwards the hosts have both, and every pod runs again."""
+    write_site(chain, site.NEWEST)
+    chain.muster("upgrade", "upgrade")
+    nodes = _objects(chain, "nodes")
+    releases = {node["status"]["nodeInfo"]["kubeletVersion"] for node in nodes}
+    closed = [node["metadata"]["name"] for node in nodes if node["spec"].get("unschedulable")]
+    if releases != {f"v{recipes.KUBERNETES}"} or closed:
+        raise StepFailed(
+            f"after the upgrade the kubelets are {releases}, and the nodes {closed} are cordoned"
+        )
+    wait_for_gpus(chain)
+    _wait_for_jobs(chain)
+
+
+def end_jobs(chain: Chain) -> None:
+    """See that a teardown is refused under the running jobs; then delete them with their project."""
+    said = chain.muster("refused-teardown", "teardown", "--yes", allowed=(1,))
+    if "pods run that the orchestrator has placed" not in " ".join(said.split()):
+        raise StepFailed("teardown does not refuse under running jobs; see refused-teardown.log")
+    chain.call("delete-project", *MUSTER, "project", "delete", _PROJECT, "--force")
+
+
+def remove(chain: Chain) -> None:
+    """Remove the site, and print the files that are left on the hosts."""
+    document = chain.folder / "site" / "site.yml"
+    document.write_text(
+        document.read_text().replace(
+            "vars:\n", "vars:\n  deepops_reset_nodes: true\n  teardown_hosts: true\n"
+        )
+    )
+    chain.muster("teardown", "teardown", "--yes")
+    left = {machine.name: sorted(machine.left()) for machine in machines.load(chain.folder / "hosts")}
+    print(json.dumps({"files that teardown leaves": left}, indent=1))
+
+
+def _wait_for_jobs(chain: Chain) -> None:
+    for name, pods in _PODS.items():
+        chain.kubectl(
+            "wait", f"job/{name}", "-n", f"muster-{_PROJECT}", f"--for=jsonpath={{.status.ready}}={pods}",
+            f"--timeout={_AGAIN_SECONDS}s",
+        )  # fmt: skip
+
+
+def _objects(chain: Chain, kind: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = json.loads(chain.kubectl("get", kind, "-o", "json"))["items"]
+    return items
+
+
+UPGRADE: Final = (
+    Step("jobs", start_jobs),
+    Step("muster upgrade", upgrade),
+    Step("muster verify after the upgrade", lambda chain: print(chain.muster("upgraded", "verify"))),
+    Step("the jobs end", end_jobs),
+)
+REMOVAL: Final = (Step("muster teardown", remove),)
