@@ -24,11 +24,17 @@ NOT_VARIABLES = {"driver_version", "snapshot_policies"}
 
 
 @cache
+def specs(role: str) -> dict[str, Any]:
+    """Return the entry points of a role, with the specification of each."""
+    text = (ROOT / "roles" / role / "meta" / "argument_specs.yml").read_text()
+    found: dict[str, Any] = yaml.safe_load(text)["argument_specs"]
+    return found
+
+
+@cache
 def options(role: str) -> dict[str, Any]:
     """Return the variables of all entry points of a role."""
-    text = (ROOT / "roles" / role / "meta" / "argument_specs.yml").read_text()
-    entries = yaml.safe_load(text)["argument_specs"].values()
-    return {name: option for entry in entries for name, option in entry["options"].items()}
+    return {name: option for entry in specs(role).values() for name, option in entry["options"].items()}
 
 
 @cache
@@ -66,7 +72,10 @@ def test_every_variable_that_a_stage_cannot_do_without_is_set(directory: Path) -
     running = {
         each.name for each in playbook.read(find()) if not playbook.not_applicable(each, loaded, groups)
     }
-    required = {name for role in running for name, option in options(role).items() if option.get("required")}
+    installing = {role: specs(role)["main"]["options"] for role in running}
+    required = {
+        name for found in installing.values() for name, option in found.items() if option.get("required")
+    }
     assert required <= given(directory)
 
 
