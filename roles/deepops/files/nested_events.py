@@ -66,5 +66,5 @@ class CallbackModule(CallbackBase):  # type: ignore[misc] # Ansible has no types
     def _message(result):  # type: ignore[no-untyped-def]
         names = ("msg", "stderr", "stdout", "module_stderr", "reason")
         items = [item for item in result.get("results", ()) if isinstance(item, dict)]
-        failed = [item for item in items if item.get("failed")]
+        failed = [item for item in items if item.get("failed") or "exception" in item]
         return {name: str(value) for name in names if (value := (failed or [result])[0].get(name))}
