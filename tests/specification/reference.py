@@ -48,9 +48,7 @@ class Cycle:
         self.started: list[int] = []
 
     def decide(self) -> Places:
-        """Return the allocation by the order of aims. Aim 2, no eviction within quota for another team, is in
-        `may_take`.
-        """
+        """Return the allocation by the order of aims; aim 2, no eviction within quota for a team, is `may_take`."""
         # 1. entitled jobs are served: on free GPUs, then by migrations and evictions
         for tier in (GUARANTEED, FAIR):
             self.in_turn(tier, FREE)
@@ -103,9 +101,7 @@ class Cycle:
         return [each for each in jobs if self.jobs[each].team == self.jobs[job].team]
 
     def has_rival(self, job: int, gone: Iterable[int] = ()) -> bool:
-        """Return whether another team is more entitled to the GPUs that the job's team gets,
-        if the jobs in `gone` end.
-        """
+        """Return whether another team is more entitled to the team's new GPUs, if the jobs in `gone` end."""
         left = without(self.now, [*self.mine(job, self.won), *gone])
         tier = self.claims.tier(job, left)
         return tier != GUARANTEED and any(
@@ -164,9 +160,7 @@ class Cycle:
             self.serve(other, FREE)
 
     def options(self, new: int | None, dropped: Iterable[int] = ()) -> list[list[Place]]:
-        """Return the possible placements of each job. Earlier started jobs still start, except dropped ones; firm jobs
-        stay.
-        """
+        """Return the placements of each job: started ones start unless dropped, and firm jobs stay."""
         options: list[list[Place]] = []
         for index, job in enumerate(self.jobs):
             if index == new or (index in self.won and index not in dropped):
