@@ -38,7 +38,9 @@ def programs(tmp_path: Path) -> dict[str, Path]:
     program = tmp_path / "program"
     program.write_bytes(b"a program")
     return {
-        f"{recipe}/{name}": program for recipe, built in recipes.RECIPES.items() for name in built.programs
+        f"{recipe}/{name}": program
+        for recipe, built in (recipes.RECIPES | recipes.OLDER).items()
+        for name in built.programs
     }
 
 
@@ -51,6 +53,8 @@ def test_each_file_lies_where_kubespray_looks_for_it(
 ) -> None:
     resolved(kubespray)
     checksums = downloads.write(tmp_path / "files", programs, programs["etcd/etcd"])
+    for recipe, release in recipes.RELEASES.items():
+        checksums |= downloads.write_kubernetes(tmp_path / "files", programs, recipe, release)
     written = {
         without_versions(str(file.relative_to(tmp_path / "files")))
         for file in (tmp_path / "files").rglob("*")
