@@ -70,7 +70,7 @@ def _submit() -> click.Command:
 def _request(ctx: click.Context, words: tuple[str, ...]) -> tuple[Request, bytes]:
     """Return the request on the command line and the content of the script. Raises UsageError."""
     from orchestrator.submit.slurm_job import Request
-    from orchestrator.submit.slurm_options import read_option
+    from orchestrator.submit.slurm_options import read_option, value_of
 
     known = {
         name: option
@@ -86,9 +86,9 @@ def _request(ctx: click.Context, words: tuple[str, ...]) -> tuple[Request, bytes
     for word in rest:
         name, equals, value = word.partition("=")
         if name == f"--{_WRAP}":
-            wrapped = value if equals else next(rest, "")
+            wrapped = value if equals else value_of(name, rest)
         elif name in known and name.startswith("--") and not _is_of_slurm(name):
-            own += [word, *_value(known[name], bool(equals), rest)]
+            own += [word, *_value(name, known[name], bool(equals), rest)]
         elif word.startswith("-") and word != "-":
             given.append(read_option(word, rest))
         else:
@@ -105,13 +105,13 @@ def _is_of_slurm(name: str) -> bool:
     return any(name.removeprefix("--") in table for table in (OPTIONS, ADVICE, NO_EFFECT))
 
 
-def _value(option: click.Option, has_value: bool, rest: Iterator[str]) -> list[str]:
+def _value(name: str, option: click.Option, has_value: bool, rest: Iterator[str]) -> list[str]:
     from orchestrator.cli.options import OptionalValue
+    from orchestrator.submit.slurm_options import value_of
 
     if has_value or option.is_flag or isinstance(option, OptionalValue):
         return []
-    following = next(rest, None)
-    return [] if following is None else [following]
+    return [value_of(name, rest)]
 
 
 def _content(script: str | None, wrapped: str | None) -> tuple[str, bytes]:

@@ -142,7 +142,13 @@ def read_option(word: str, rest: Iterator[str]) -> tuple[str, str]:
             f"--{name} is no option of sbatch that muster knows; remove it if the job runs without it"
         )
     if not equals and name not in WITHOUT_VALUE:
-        if (following := next(rest, None)) is None:
-            raise UsageError(f"--{name} needs a value")
-        value = following
+        value = value_of(f"--{name}", rest)
     return name, value
+
+
+def value_of(option: str, rest: Iterator[str]) -> str:
+    """Return the next word, which is the value of an option. Raises UsageError if there is none."""
+    value = next(rest, None)
+    if value is None:
+        raise UsageError(f"{option} needs a value")
+    return value

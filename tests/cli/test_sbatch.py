@@ -431,6 +431,15 @@ def test_a_command_is_wrapped_in_a_script(muster: Muster, server: MemoryApiServe
     assert muster("sbatch", "/no/such/script").code == 2
 
 
+@pytest.mark.parametrize("option", ["--image", "--wrap", "--time"])
+def test_an_option_at_the_end_of_the_command_line_needs_its_value(
+    option: str, muster: Muster, server: MemoryApiServer
+) -> None:
+    outcome = muster("sbatch", option)
+    assert (outcome.code, server.writes()) == (2, [])
+    assert outcome.err == f"Error: {option} needs a value\n"
+
+
 def test_the_image_can_come_from_the_template_of_the_project(muster: Muster, server: MemoryApiServer) -> None:
     missing = muster("sbatch", "--wrap", "true")
     assert (missing.code, server.writes()) == (2, [])
