@@ -14,6 +14,7 @@ from deployment.journal import Journal
 from deployment.plan import RUN, StagePlan
 from deployment.site import Finding, Site
 from deployment.stages import deepops
+from deployment.stages.words import count
 from orchestrator.cluster.resources import PODS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import ConfigurationError, UsageError
@@ -121,4 +122,4 @@ def jobs_on(kubeconfig: Path, context: str, host: str) -> list[str]:
     problem = call_api_server(kubeconfig, context, read)
     if problem:
         raise ConfigurationError(f"the jobs on {host} cannot be read ({problem}); nothing was changed")
-    return [f"{name} ({count} pod{'' if count == 1 else 's'})" for name, count in sorted(pods.items())]
+    return [f"{name} ({count(number, 'pod')})" for name, number in sorted(pods.items())]

@@ -196,8 +196,7 @@ def _json(
         items.append(names | amounts | ({} if price is None else {"cost": _cost(total, price)}))
     recorded = {
         name: {"recordedSeconds": seconds, "seconds": month_seconds(name)}
-        for name, seconds in record.recorded_seconds.items()
-        if month in (None, name)
+        for name, seconds in _recorded(record, month)
     }
     return {"months": recorded, "usage": items}
 
@@ -211,10 +210,15 @@ def month_seconds(month: str) -> int:
 
 
 def _notes(record: UsageRecord, month: str | None) -> list[str]:
-    months = {name: seconds for name, seconds in record.recorded_seconds.items() if month in (None, name)}
+    months = _recorded(record, month)
     if not months:
         return ["Nothing is recorded for this time."]
     return [
         f"{name}: {Decimal(seconds) / 3600:.1f} of {month_seconds(name) // 3600} hours are recorded"
-        for name, seconds in sorted(months.items())
+        for name, seconds in months
     ]
+
+
+def _recorded(record: UsageRecord, month: str | None) -> list[tuple[str, int]]:
+    """Return the months of the report with their recorded seconds, in their order."""
+    return sorted(each for each in record.recorded_seconds.items() if month in (None, each[0]))

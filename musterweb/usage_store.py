@@ -112,9 +112,9 @@ def add_usage(connection: sqlite3.Connection, sample: UsageSample, now: int) -> 
 
     The time of the previous sample is in the file, so two processes that write to it count no second twice.
     """
-    connection.execute("DELETE FROM usage WHERE month < ?", (_month(now - RETENTION_SECONDS),))
-    connection.execute("DELETE FROM usage_borrowed WHERE month < ?", (_month(now - RETENTION_SECONDS),))
-    connection.execute("DELETE FROM usage_recorded WHERE month < ?", (_month(now - RETENTION_SECONDS),))
+    oldest = _month(now - RETENTION_SECONDS)
+    for table in ("usage", "usage_borrowed", "usage_recorded"):
+        connection.execute(f"DELETE FROM {table} WHERE month < ?", (oldest,))  # noqa: S608 - names of our own
     (before,) = connection.execute("SELECT max(at) FROM usage_newest").fetchone()
     connection.execute("REPLACE INTO usage_newest VALUES (0, ?)", (now,))
     seconds = 0 if before is None else now - before
@@ -176,8 +176,8 @@ def _bounded(
     new = [holder for holder in sorted(held) if holder not in known]
     if len(new) <= free:
         return held
-    dropped = new[max(free, 0) :]
-    return {holder: amount for holder, amount in held.items() if holder not in set(dropped)} | {
+    dropped = frozenset(new[max(free, 0) :])
+    return {holder: amount for holder, amount in held.items() if holder not in dropped} | {
         Holder(OTHERS, OTHERS, OTHERS): _sum(held[holder] for holder in dropped)
     }
 

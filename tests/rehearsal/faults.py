@@ -1,7 +1,7 @@
 """Faults of the rehearsed cluster, one at a time: `make rehearsal FAULTS=1`. Each is named with its fix, and mended."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -130,21 +130,21 @@ FAULTS: Final = (
 )
 
 
-def _try(fault: Fault) -> Callable[[Chain], None]:
-    """Return the step that makes a fault, expects its words of `muster verify`, and mends it."""
+def tried(fault: Fault, command: Callable[[Chain], Sequence[str]]) -> Step:
+    """Return the step that makes a fault, expects its words of a command of muster, and mends it."""
 
     def act(chain: Chain) -> None:
         log = f"fault-{fault.name.replace(' ', '-')}"
         fault.begin(chain)
         try:
-            said = " ".join(chain.muster(log, "verify", allowed=(1,)).split())
+            said = " ".join(chain.muster(log, *command(chain), allowed=(1,)).split())
         finally:
             fault.end(chain)
         unsaid = [words for words in fault.says if words not in said]
         if unsaid:
-            raise StepFailed(f"{fault.name}: `muster verify` does not say {', '.join(unsaid)}; see {log}.log")
+            raise StepFailed(f"{fault.name}: muster does not say {', '.join(unsaid)}; see {log}.log")
 
-    return act
+    return Step(f"fault: {fault.name}", act)
 
 
 def stop_registry(chain: Chain) -> None:
@@ -185,7 +185,7 @@ def changes(journal: Path) -> dict[str, int]:
 
 
 STEPS: Final = (
-    *(Step(f"fault: {fault.name}", _try(fault)) for fault in FAULTS),
+    *(tried(fault, lambda _: ("verify",)) for fault in FAULTS),
     Step("fault: the registry stops", stop_registry),
     Step("a second installation", install_again),
     Step("muster verify after the faults", lambda chain: print(chain.muster("mended", "verify"))),

@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +10,7 @@ import yaml
 
 from tests.rehearsal import machines, site, storage
 from tests.rehearsal.chain import Chain, Step, StepFailed, installation
-from tests.rehearsal.faults import Fault
+from tests.rehearsal.faults import Fault, tried
 from tests.rehearsal.machines import Machine
 
 if TYPE_CHECKING:
@@ -89,23 +88,6 @@ _FAULTS: Final = (
 )
 
 
-def _try(fault: Fault) -> Callable[[Chain], None]:
-    """Return the step that makes a fault, expects its words of the installation, and mends it."""
-
-    def act(chain: Chain) -> None:
-        log = f"fault-{fault.name.replace(' ', '-')}"
-        fault.begin(chain)
-        try:
-            said = " ".join(chain.muster(log, *installation(chain), allowed=(1,)).split())
-        finally:
-            fault.end(chain)
-        unsaid = [words for words in fault.says if words not in said]
-        if unsaid:
-            raise StepFailed(f"{fault.name}: muster does not say {', '.join(unsaid)}; see {log}.log")
-
-    return act
-
-
 def kill_muster(chain: Chain) -> None:
     """Kill muster alone while kubespray downloads: what it started must end, and `resume` must be possible."""
     running = _install_until(chain, "fault-killed", _DOWNLOADING)
@@ -143,7 +125,7 @@ def _install_until(chain: Chain, log: str, task: str) -> "Popen[bytes]":
 
 
 STEPS: Final = (
-    *(Step(f"fault: {fault.name}", _try(fault)) for fault in _FAULTS),
+    *(tried(fault, installation) for fault in _FAULTS),
     Step("fault: muster is killed", kill_muster),
     Step("fault: a host loses power in kubespray", stop_worker),
 )

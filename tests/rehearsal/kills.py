@@ -14,7 +14,6 @@ from typing import Any, Final
 from tests.rehearsal.chain import Chain, Step, StepFailed
 
 _RANGES: Final = (("preflight", "container_toolkit"), ("orchestrator", "orchestrator"))
-_MOVING: Final = ("resourceVersion", "generation", "managedFields", "creationTimestamp", "uid")
 _POLL_SECONDS: Final = 0.02
 
 
@@ -56,17 +55,16 @@ def _lines(journal: Path) -> int:
 
 
 def _site(chain: Chain) -> dict[str, Any]:
-    """Return the decision on each stage, and every object of the operator without what each write of it changes."""
+    """Return the decision on each stage, and labels and settings of each object of the operator."""
     planned = json.loads(chain.muster("killed-plan", "plan", "--json"))
     found: dict[str, Any] = {
         f"stage {stage['stage']}": (stage["decision"], stage["reason"]) for stage in planned["stages"]
     }
     kinds = "deployments,services,configmaps,serviceaccounts,roles,rolebindings,networkpolicies"
     for item in json.loads(chain.kubectl("get", kinds, "-n", "muster-system", "-o", "json"))["items"]:
-        metadata = {key: value for key, value in item["metadata"].items() if key not in _MOVING}
-        found[f"{item['kind']} {metadata['name']}"] = {
-            key: value for key, value in item.items() if key not in {"status", "metadata"}
-        } | {"labels": metadata.get("labels")}
+        settings = {key: value for key, value in item.items() if key not in {"status", "metadata"}}
+        labels = item["metadata"].get("labels")
+        found[f"{item['kind']} {item['metadata']['name']}"] = settings | {"labels": labels}
     return found
 
 

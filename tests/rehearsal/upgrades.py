@@ -1,7 +1,7 @@
 """The last steps of a rehearsal with faults: driver and Kubernetes are upgraded under running jobs; all is removed."""
 
 import json
-from typing import Any, Final
+from typing import Final
 
 from tests.rehearsal import machines, recipes, site
 from tests.rehearsal.chain import MUSTER, Chain, Step, StepFailed, wait_for_gpus, write_site
@@ -27,7 +27,7 @@ def upgrade(chain: Chain) -> None:
     """Upgrade driver and Kubernetes under the jobs; afterwards the hosts have both, and every pod runs again."""
     write_site(chain, site.NEWEST)
     chain.muster("upgrade", "upgrade")
-    nodes = _objects(chain, "nodes")
+    nodes = json.loads(chain.kubectl("get", "nodes", "-o", "json"))["items"]
     releases = {node["status"]["nodeInfo"]["kubeletVersion"] for node in nodes}
     closed = [node["metadata"]["name"] for node in nodes if node["spec"].get("unschedulable")]
     if releases != {f"v{recipes.KUBERNETES}"} or closed:
@@ -65,11 +65,6 @@ def _wait_for_jobs(chain: Chain) -> None:
             "wait", f"job/{name}", "-n", f"muster-{_PROJECT}", f"--for=jsonpath={{.status.ready}}={pods}",
             f"--timeout={_AGAIN_SECONDS}s",
         )  # fmt: skip
-
-
-def _objects(chain: Chain, kind: str) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = json.loads(chain.kubectl("get", kind, "-o", "json"))["items"]
-    return items
 
 
 UPGRADE: Final = (
