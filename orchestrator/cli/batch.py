@@ -90,13 +90,21 @@ class _Wanted:
 
 @click.command("delete", cls=Command, no_args_is_help=True)
 @_jobs
-def delete(*, wanted: "_Wanted") -> int:
+@click.option(
+    "--dry-run", is_flag=True, default=None, help="Name the jobs that would be deleted, and delete nothing."
+)
+def delete(*, wanted: "_Wanted", dry_run: bool | None) -> int:
     """Delete jobs of a project. The cluster deletes their pods and other dependents in the background.
 
     With --all, or with a choice such as --status Failed, only your own jobs are deleted, and the command asks first at
     a terminal. The exit code is 1 if a job could not be deleted. The other jobs are deleted nevertheless.
     """
-    return _on_each(wanted, "deleted", lambda client, name, scope: client.delete_job(name, project=scope))
+    return _on_each(
+        wanted,
+        "deleted",
+        lambda client, name, scope: client.delete_job(name, project=scope, dry_run=bool(dry_run)),
+        dry_run=bool(dry_run),
+    )
 
 
 @click.command("suspend", cls=Command, no_args_is_help=True)
@@ -142,8 +150,8 @@ def _resume_site(inventory: Path, state_dir: Path | None) -> int:
     return 0
 
 
-def _on_each(wanted: _Wanted, done: str, action: "Action") -> int:
-    """Run the action on every job, and print each result; return the exit code."""
+def _on_each(wanted: _Wanted, done: str, action: "Action", *, dry_run: bool = False) -> int:
+    """Run the action on every job, and print each result; return the exit code. A dry run asks no question."""
     import asyncio
 
     wanted.check()
@@ -153,7 +161,8 @@ def _on_each(wanted: _Wanted, done: str, action: "Action") -> int:
         scope = await client.scope()
         chosen = wanted.job_names
         if not chosen:
-            chosen = _agreed(await _chosen(client, scope, wanted, selection, done), wanted, scope, done)
+            chosen = await _chosen(client, scope, wanted, selection, done)
+            chosen = chosen if dry_run else _agreed(chosen, wanted, scope, done)
         slots = asyncio.Semaphore(AT_ONCE)
         progress = Progress(len(chosen), f"jobs {done}")
 
@@ -175,7 +184,11 @@ def _on_each(wanted: _Wanted, done: str, action: "Action") -> int:
     outcomes = run(act)
     for name, failure in outcomes:
         if failure is None:
-            click.echo(f"The job '{name}' has been {done} successfully")
+            click.echo(
+                f"The job '{name}' would be {done}"
+                if dry_run
+                else f"The job '{name}' has been {done} successfully"
+            )
         else:
             say_error(str(failure))
     if not outcomes:

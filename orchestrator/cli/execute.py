@@ -10,7 +10,8 @@ from orchestrator.cli.cluster_names import completing
 from orchestrator.cli.options import TAIL_KEY, Command, split_words
 from orchestrator.cli.session import run
 from orchestrator.client.aio import AsyncClient
-from orchestrator.client.streams import StreamClient, Target
+from orchestrator.client.streams import StreamClient
+from orchestrator.client.targets import Target
 from orchestrator.cluster.errors import NotExecutable
 from orchestrator.durations import parse_duration_seconds
 from orchestrator.errors import UsageError

@@ -21,6 +21,9 @@ from orchestrator.views.jobs import WorkloadView
 
 MAX_HOLDERS: Final = 30
 MAX_CHANGED: Final = 3
+_NO_REMEDY: Final = (
+    "No remedy: no smaller request, no higher quota or limit and no change to preemptible would start it."
+)
 
 
 def planned(snapshot: Snapshot, view: WorkloadView, answer: dict[str, Any]) -> Explanation | None:
@@ -126,6 +129,8 @@ def _explained(result: Diagnosis, answer: dict[str, Any], view: WorkloadView | N
     if reason and changes:
         lines.append(_after_decision(result))
     lines += [f"For it: {evict.message}" for evict in result.evicts]
+    if result.pods and not (result.remedies or result.starts or result.evicts):
+        lines.append(_NO_REMEDY)
     by_operator = "" if view is None else written(view)
     if by_operator and by_operator != reason:
         lines.append(f"Written by the operator: {by_operator}")

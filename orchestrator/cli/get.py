@@ -19,6 +19,8 @@ KINDS: Final = {
     "template": "template",
     "templates": "template",
 }
+_LISTS: Final = frozenset(word for word in KINDS if word.endswith("s"))
+"""The words that mean a list. A job with such a name is `job NAME`."""
 _HELP: Final = (
     "Show the details of a job: its state, its pods, and the reason if it is pending. Or those of a node, "
     "project or template."
@@ -68,8 +70,10 @@ describe = _command("describe")
 
 def _meant(words: tuple[str, ...]) -> tuple[str, str]:
     """Return the kind and the name: `NAME`, or `KIND NAME` when there are two words."""
-    if len(words) == 1:
+    if len(words) == 1 and words[0] not in _LISTS:
         return "job", words[0]
+    if len(words) == 1:
+        raise UsageError(f"name one {KINDS[words[0]]}; the list of all is 'muster list {words[0]}'")
     kind = KINDS.get(words[0]) if words else None
     if kind is None or len(words) != 2:
         raise UsageError(

@@ -74,7 +74,7 @@ def facts(view: WorkloadView, now_us: int) -> dict[str, str]:
         "STATUS": view.status,
         "NAMESPACE": view.namespace,
         "PRIORITY": view.priority_class,
-        "TRAINING DURATION": age(duration_seconds(view, now_us)),
+        "TRAINING DURATION": _duration(view, now_us),
         "PROJECT": view.project,
         "USER": view.user,
         "IMAGE": view.image,
@@ -93,6 +93,11 @@ def facts(view: WorkloadView, now_us: int) -> dict[str, str]:
         "WAITS BECAUSE": view.waits_because,
     }
     return {title: fact for title, fact in known.items() if fact}
+
+
+def _duration(view: WorkloadView, now_us: int) -> str:
+    seconds = duration_seconds(view, now_us)
+    return "" if seconds is None else age(seconds)
 
 
 def _pod_counts(view: WorkloadView) -> dict[str, str]:

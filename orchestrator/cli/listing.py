@@ -115,6 +115,8 @@ def _list_jobs(
 
     project, views, by_node = run(read)
     views = ordered(selection.of(views))[:limit]
+    if form.output in (None, "wide"):
+        _warn_of_missing_gpus(views)
     devices = [gpus_of_job(view.pods, by_node) for view in views]
     now_us = time.time_ns() // 1000
     show(
@@ -131,6 +133,19 @@ def _list_jobs(
         names=[view.name for view in views],
         title=f"Showing jobs for project {project}" if project else "",
     )
+
+
+def _warn_of_missing_gpus(views: "list[WorkloadView]") -> None:
+    """Name, on the standard error, the jobs whose status is Running although a pod has no GPU."""
+    from orchestrator.cli.message import say
+    from orchestrator.views.containers import without_gpu
+
+    without = [view.name for view in views if any(map(without_gpu, view.pods))]
+    if without:
+        more = f" and {len(without) - 3} more" if len(without) > 3 else ""
+        say(
+            f"Without the GPU of their fraction: {', '.join(without[:3])}{more}; see muster explain", err=True
+        )
 
 
 def _lister(kind: str) -> "Lister":

@@ -14,7 +14,8 @@ from orchestrator.cli.message import say, say_error
 from orchestrator.cli.options import Command
 from orchestrator.cli.session import run
 from orchestrator.client.aio import AsyncClient
-from orchestrator.client.streams import LogRequest, Target
+from orchestrator.client.streams import LogRequest
+from orchestrator.client.targets import Target
 from orchestrator.cluster.quantity import parse_time
 from orchestrator.durations import parse_duration_seconds
 from orchestrator.errors import MusterError, UsageError

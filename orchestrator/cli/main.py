@@ -65,7 +65,7 @@ RESEARCHER: Final = {
     "template": ("orchestrator.cli.template:template", "List, show, create and delete templates for submit."),
     "top": ("orchestrator.cli.top:top", "Show the GPUs that nodes and jobs hold, and their use."),
     "version": ("orchestrator.cli.version:version", "Print the version."),
-    "wait": ("orchestrator.cli.wait:wait", "Wait until jobs run, have ended or have succeeded."),
+    "wait": ("orchestrator.cli.wait:wait", "Wait until jobs run, have ended, have succeeded or have failed."),
     "whoami": ("orchestrator.cli.whoami:whoami", "Show your user, groups and rights in the cluster."),
     "why-evicted": ("orchestrator.cli.why_evicted:why_evicted", "Explain the evictions of a job."),
 }

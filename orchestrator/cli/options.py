@@ -43,7 +43,16 @@ class Command(click.Command):
             ctx.meta[TAIL_KEY] = tail
         elif tail is not None:
             rewritten += ["--", *tail]
-        return super().parse_args(ctx, rewritten)
+        try:
+            return super().parse_args(ctx, rewritten)
+        except click.NoSuchOption as error:
+            from orchestrator.cli.suggestions import option_suggestion
+
+            known = {name for param in self.params for name in param.opts}
+            hint = option_suggestion(error.option_name, known)
+            if not hint:
+                raise
+            raise click.NoSuchOption(error.option_name, f"{error.message} {hint}", ctx=ctx) from error
 
     def rewrite(self, ctx: click.Context, args: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
         """Return the rewritten arguments before a bare `--`, and the arguments behind it (None without a `--`)."""

@@ -17,7 +17,8 @@ from orchestrator.client.port_forward import (
     parse_address,
     parse_forwarded_port,
 )
-from orchestrator.client.streams import NotRunning, StreamClient, Target
+from orchestrator.client.streams import StreamClient
+from orchestrator.client.targets import NotRunning, Target
 from orchestrator.errors import UsageError
 
 

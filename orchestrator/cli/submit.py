@@ -4,6 +4,7 @@ objects in the cluster.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from contextlib import aclosing
@@ -20,7 +21,7 @@ from orchestrator.cli.session import naming_flags, run
 from orchestrator.cli.settings import Settings
 from orchestrator.cluster.errors import ClusterError, Unreachable
 from orchestrator.cluster.quantity import format_time
-from orchestrator.errors import ConfigurationError, UsageError
+from orchestrator.errors import ConfigurationError, MusterError, UsageError
 from orchestrator.names import NAMESPACE_PREFIX
 from orchestrator.submit.values import FRAMEWORKS
 
@@ -117,7 +118,18 @@ def _submit(ctx: click.Context, values: Values, framework: str = "") -> int:
                 click.echo(
                     f"You can run `muster get {submission.name} -p {scope.project}` to check the job status"
                 )
-            return 0 if options.dry_run else await _follow(client, scope, submission, options)
+            if options.dry_run:
+                return 0
+            try:
+                return await _follow(client, scope, submission, options)
+            except (MusterError, asyncio.CancelledError):
+                if not options.wait:
+                    say(
+                        f"The job '{submission.name}' stays in project {scope.project}: 'muster delete "
+                        f"{submission.name}' deletes it",
+                        err=True,
+                    )
+                raise
 
         try:
             return run(act)

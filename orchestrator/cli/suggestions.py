@@ -1,7 +1,7 @@
-"""Suggestions for an unknown command: the most similar command, or muster's command for a word of another program.
+"""Suggestions for an unknown command or option: the most similar one, or muster's for a word of another program.
 
-The words are those of Slurm (https://slurm.schedmd.com/man_index.html) and of Run:ai's newer command line
-(https://run-ai-docs.nvidia.com, CLI reference), looked up in November 2026.
+The words are those of Slurm (https://slurm.schedmd.com/man_index.html), of Run:ai's newer command line
+(https://run-ai-docs.nvidia.com, CLI reference) and of kubectl, looked up in November 2026.
 """
 
 from collections.abc import Collection
@@ -49,6 +49,65 @@ WORDS: Final = {
 
 A word below a group has the group as a prefix.
 """
+
+OPTIONS: Final = {
+    "--gres": {"--gpu": "-g/--gpu, for example -g 2"},
+    "--gpus": {"--gpu": "-g/--gpu, for example -g 2"},
+    "--num-gpus": {"--gpu": "-g/--gpu, for example -g 2"},
+    "--gpu-devices-request": {"--gpu": "-g/--gpu, for example -g 2"},
+    "--gpu-portion-request": {"--gpu": "-g/--gpu, for example -g 0.5"},
+    "--gpu-memory-request": {"--gpu-memory": "--gpu-memory, for example --gpu-memory 4G"},
+    "--cpus": {"--cpu": "--cpu"},
+    "--cpu-core-request": {"--cpu": "--cpu"},
+    "--mem": {"--memory": "--memory, for example --memory 8Gi"},
+    "--cpu-memory-request": {"--memory": "--memory, for example --memory 8Gi"},
+    "--time": {"--time-limit": "--time-limit, for example --time-limit 2h"},
+    "--dependency": {"--after": "--after JOB"},
+    "--ntasks": {"--processes": "--processes", "--nodes": "--nodes"},
+    "--partition": {"--project": "-p/--project"},
+    "--account": {"--project": "-p/--project"},
+    "--namespace": {"--project": "-p/--project"},
+    "-n": {"--project": "-p/--project"},
+    "--all-namespaces": {"--all-projects": "-A/--all-projects"},
+    "--me": {"--user": "--user NAME"},
+    "--mine": {"--user": "--user NAME"},
+    "--nodelist": {"--node": "--node NAME", "--node-type": "--node-type TYPE"},
+    "--sort-by": {"--sort": "--sort FIELD"},
+    "--field-selector": {"--status": "--status STATUS"},
+    "--format": {"--columns": "--columns NAME,…", "--output": "-o/--output"},
+    "--state": {"--status": "--status STATUS"},
+    "--states": {"--status": "--status STATUS"},
+    "--pending": {"--status": "--status Pending"},
+    "--running": {"--status": "--status Running"},
+    "--succeeded": {"--status": "--status Succeeded"},
+    "--completed": {"--status": "--status Succeeded"},
+    "--failed": {"--status": "--status Failed"},
+    "--suspended": {"--status": "--status Suspended"},
+    "--force": {"--yes": "-y/--yes"},
+}
+"""For an option of another program: the option here, by an option that the command must have for it."""
+
+NO_OPTION: Final = {
+    (
+        "--priority",
+        "--preemptible",
+    ): "Training, --interactive and --interactive --preemptible have priorities of "
+    "their own; 'muster edit JOB --priority CLASS' changes that of one job",
+}
+"""For an option of another program that has no counterpart: the way, by it and an option that the command has."""
+
+
+def option_suggestion(option: str, known: Collection[str]) -> str:
+    """Return the sentence to add to "No such option", for a command with the options `known`; empty if there is none.
+
+    Example: `option_suggestion("--gres", ["--gpu"])` returns `"The option for it is -g/--gpu, for example -g 2."`.
+    """
+    for (word, required), sentence in NO_OPTION.items():
+        if option == word and required in known:
+            return f"{sentence}."
+    return next(
+        (f"The option for it is {text}." for has, text in OPTIONS.get(option, {}).items() if has in known), ""
+    )
 
 
 def suggestion(word: str, commands: Collection[str], group: str = "") -> str:

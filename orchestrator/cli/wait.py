@@ -1,4 +1,4 @@
-"""`muster wait`: until jobs run, have ended or have succeeded."""
+"""`muster wait`: until jobs run, have ended, have succeeded or have failed."""
 
 from typing import TYPE_CHECKING
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 @click.option(
     "--for",
     "goal",
-    type=click.Choice(("running", "ended", "succeeded")),
+    type=click.Choice(("running", "ended", "succeeded", "failed")),
     default="ended",
     show_default=True,
     help="The state to wait for.",
 )
 @click.option("--timeout", metavar="DURATION", help="Maximum time to wait (30s, 10m, 3h); default: no limit.")
 def wait(*, names: tuple[str, ...], goal: str, timeout: str | None) -> None:
-    """Wait until each job is running, has ended or has succeeded.
+    """Wait until each job is running, has ended, has succeeded or has failed.
 
-    Each new status is printed on the standard error. The exit code is 1 if the time is over, or if a job failed or was
-    deleted before.
-    """  # fmt: skip
+    Each new status is printed on the standard error. The exit code is 1 if the time is over, or if a job was deleted.
+    It is also 1 if a job can no longer reach the state: with --for running, it failed before.
+    """
     from orchestrator.durations import parse_duration_seconds
 
     timeout_seconds = parse_duration_seconds("--timeout", timeout)

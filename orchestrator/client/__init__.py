@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from orchestrator.client.projects import ProjectRefused as ProjectRefused
     from orchestrator.client.streams import Finished as Finished
     from orchestrator.client.streams import LogRequest as LogRequest
-    from orchestrator.client.streams import NoSuchContainer as NoSuchContainer
-    from orchestrator.client.streams import NoSuchPod as NoSuchPod
-    from orchestrator.client.streams import NotRunning as NotRunning
     from orchestrator.client.sync import Client as Client
     from orchestrator.client.sync import Job as Job
+    from orchestrator.client.targets import NoSuchContainer as NoSuchContainer
+    from orchestrator.client.targets import NoSuchPod as NoSuchPod
+    from orchestrator.client.targets import NotRunning as NotRunning
     from orchestrator.client.templates import TemplateRefused as TemplateRefused
     from orchestrator.client.waits import NotReached as NotReached
     from orchestrator.client.waits import WaitTimeout as WaitTimeout

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from orchestrator.client.identity import Identity
     from orchestrator.client.nodes import NodeClient, Nodes
     from orchestrator.client.port_forward import ForwardedPort, Listening
-    from orchestrator.client.streams import Finished, LogRequest, StreamClient, Target
+    from orchestrator.client.streams import Finished, LogRequest, StreamClient
+    from orchestrator.client.targets import Target
     from orchestrator.client.templates import TemplateClient
     from orchestrator.cluster.objects import Event, Project, ProjectSpec
     from orchestrator.submit.submission import Submission
@@ -242,10 +243,10 @@ class AsyncClient:
         project: Where = None,
         report: Callable[[str], None] = lambda _: None,
     ) -> list[WorkloadView]:
-        """Return the jobs as soon as each of them is `running`, has `ended` or has `succeeded`.
+        """Return the jobs as soon as each of them is `running`, has `ended`, has `succeeded` or has `failed`.
 
         `report` gets a line for each new status. Raises NoSuchWorkload, WaitTimeout after `timeout_seconds`, and
-        NotReached if a job was deleted, or failed before it ran or succeeded.
+        NotReached if a job was deleted, or can no longer reach the state: it failed before it ran.
         """
         from orchestrator.client.waits import wait_for_jobs
 
@@ -262,9 +263,12 @@ class AsyncClient:
         """Return one job and the events about it and its pods, oldest first. Raises NoSuchWorkload."""
         return await self._jobs.workload(await self.scope(project), name)
 
-    async def delete_job(self, name: str, *, project: Where = None) -> None:
-        """Delete a job; its other objects follow in the background. Raises NoSuchWorkload."""
-        await self._jobs.delete(await self.scope(project), name)
+    async def delete_job(self, name: str, *, project: Where = None, dry_run: bool = False) -> None:
+        """Delete a job; its other objects follow in the background.
+
+        With `dry_run` the server checks the request and deletes nothing. Raises NoSuchWorkload.
+        """
+        await self._jobs.delete(await self.scope(project), name, dry_run=dry_run)
 
     async def suspend_job(self, name: str, *, project: Where = None) -> None:
         """Stop a job and give its GPUs back, until it is resumed. Raises NoSuchWorkload, NotPossible."""

@@ -37,7 +37,10 @@ class AsyncJob(Submitted):
     client: Operations = field(kw_only=True, repr=False, compare=False)
 
     async def wait(self, until: str = "ended", *, timeout_seconds: float | None = None) -> WorkloadView:
-        """Return the job as soon as it is `running`, `ended` or `succeeded`. Raises WaitTimeout, NotReached."""
+        """Return the job as soon as it is `running`, `ended`, `succeeded` or `failed`.
+
+        Raises WaitTimeout, NotReached.
+        """
         (view,) = await self.client.wait_for_jobs(
             self.name, until=until, timeout_seconds=timeout_seconds, project=self
         )

@@ -210,10 +210,11 @@ class WorkloadClient:
                 )
         raise missing_job(name, scope)
 
-    async def delete(self, scope: Scope, name: str) -> None:
+    async def delete(self, scope: Scope, name: str, *, dry_run: bool = False) -> None:
         """Delete the Job, StatefulSet or bare pod of that name; its other objects follow.
 
-        Raises NoSuchWorkload, and NotPossible for a workload of another controller.
+        With `dry_run` the server checks the request and deletes nothing. Raises NoSuchWorkload, and NotPossible for a
+        workload of another controller.
         """
         if not is_object_name(name):
             raise missing_job(name, scope)
@@ -225,7 +226,8 @@ class WorkloadClient:
             if pod is None or pod.metadata.controller or pod.spec.scheduler_name != names.SCHEDULER_NAME:
                 raise missing_job(name, scope)
             objects = [pod]
-        await asyncio.gather(*(self._delete(obsolete.resource, obsolete) for obsolete in objects))
+        params: Params = {"dryRun": "All"} if dry_run else {}
+        await asyncio.gather(*(self._delete(obsolete.resource, obsolete, params) for obsolete in objects))
 
     async def suspend(self, scope: Scope, name: str) -> None:
         """Stop a workload until it is resumed. A workload that is suspended already does not change.
@@ -378,10 +380,11 @@ class WorkloadClient:
                 "try again in a moment, or choose another name"
             ) from error
 
-    async def _delete(self, resource: Resource, obsolete: Object) -> None:
+    async def _delete(self, resource: Resource, obsolete: Object, params: Params | None = None) -> None:
         metadata = obsolete.metadata
+        path = resource.path(metadata.namespace, metadata.name)
         try:
-            await self._transport.delete(resource.path(metadata.namespace, metadata.name), uid=metadata.uid)
+            await self._transport.delete(path, uid=metadata.uid, params=params)
         except NotFound:
             return
 

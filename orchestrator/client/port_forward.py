@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
 
-from orchestrator.client.streams import StreamClient, Target
+from orchestrator.client.streams import StreamClient
+from orchestrator.client.targets import Target
 from orchestrator.cluster.errors import ClusterError
 from orchestrator.cluster.forwarding import relay
 from orchestrator.errors import FieldProblem, InvalidField

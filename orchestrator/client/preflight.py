@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from orchestrator.client.fitting import unfitting
 from orchestrator.client.jobs import Scope
 from orchestrator.cluster.errors import Forbidden, NotFound
 from orchestrator.cluster.objects import Namespace, Node, Object, Project, Wire
@@ -81,6 +82,7 @@ async def preflight(transport: Transport, submission: Submission, scope: Scope) 
             warnings.append(f"{subject} could not be checked, because you may not read them")
         elif isinstance(result, BaseException):
             raise result
+    warnings += await unfitting(transport, submission, scope)
     namespace = results[-1] if isinstance(results[-1], Namespace) else Namespace()
     return Preflight(
         warnings,

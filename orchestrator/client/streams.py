@@ -1,92 +1,34 @@
-"""Streams to and from the containers of a workload: logs, commands, terminals, ports.
-
-NotRunning      the workload has no container that runs, and none came in time
-NoSuchPod       the workload has no pod of that name
-NoSuchContainer the pod has no container of that name
-"""
+"""Streams to and from the containers of a workload: logs, commands, terminals, ports."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from dataclasses import dataclass
-from typing import Final
 
 import msgspec
 
 from orchestrator.client.jobs import Scope, WorkloadClient
+from orchestrator.client.targets import (
+    ENDED,
+    NotRunning,
+    Target,
+    chosen_pod,
+    entered_by,
+    naming_node,
+    target_of,
+)
 from orchestrator.cluster.errors import Gone, StreamBroken, Unreachable
 from orchestrator.cluster.forwarding import RemotePort, remote_port
-from orchestrator.cluster.objects import ContainerStateTerminated, ContainerStatus, Pod
+from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.remote_process import STDERR, STDOUT, RemoteProcess, remote_process
 from orchestrator.cluster.resources import PODS
 from orchestrator.cluster.timeouts import POD_WATCH_SECONDS
 from orchestrator.cluster.transport import Transport
-from orchestrator.errors import FieldProblem, MusterError
 from orchestrator.views.containers import waits_because
-from orchestrator.views.jobs import WorkloadView, index_of
+from orchestrator.views.jobs import WorkloadView
 from orchestrator.views.status import FINAL, PENDING, SUCCEEDED, pod_status
 
-_ENDED: Final = ("Succeeded", "Failed")
 _POD = msgspec.json.Decoder(Pod)
-
-
-class NotRunning(MusterError):
-    """There is no container to talk to, and none came in time."""
-
-
-class NoSuchPod(FieldProblem):
-    """The workload has no pod of that name."""
-
-
-class NoSuchContainer(FieldProblem):
-    """The pod has no container of that name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """One container of a pod."""
-
-    pod: Pod
-    container: str
-    pods: int = 1
-    """The number of pods from which this pod was chosen."""
-
-    def path(self, subresource: str) -> str:
-        """Return the URL path of a subresource of the pod."""
-        metadata = self.pod.metadata
-        return PODS.path(metadata.namespace, metadata.name, subresource)
-
-    @property
-    def status(self) -> ContainerStatus | None:
-        """The status of the container; None if the pod has none yet."""
-        statuses = (*self.pod.status.container_statuses, *self.pod.status.init_container_statuses)
-        return next((status for status in statuses if status.name == self.container), None)
-
-    @property
-    def runs(self) -> bool:
-        """Whether the container runs."""
-        return self.status is not None and self.status.state.running is not None
-
-    @property
-    def terminated(self) -> ContainerStateTerminated | None:
-        """The end of the container, or of its run before the last restart; None if it never ended."""
-        if self.status is None:
-            return None
-        return self.status.state.terminated or self.status.last_state.terminated
-
-    @property
-    def has_terminal(self) -> bool:
-        """Whether the container was made with a terminal."""
-        return any(
-            container.tty for container in self.pod.spec.containers if container.name == self.container
-        )
-
-    @property
-    def reads_input(self) -> bool:
-        """Whether the container was made with an open standard input."""
-        return any(
-            container.stdin for container in self.pod.spec.containers if container.name == self.container
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +88,10 @@ class StreamClient:
         when there is no pod.
         """
         view, _ = await self._workloads.workload(scope, name)
-        chosen = _chosen(view, view.pods, pod_name, index)
+        chosen = chosen_pod(view, view.pods, pod_name, index)
         if chosen is None:
             raise NotRunning(_not_running(view.name, *_state(view, index)))
-        return _target(chosen, container, len(view.pods))
+        return target_of(chosen, container, len(view.pods))
 
     async def targets(self, scope: Scope, name: str, container: str | None = None) -> list[Target]:
         """Return the named or the first container of every pod of a workload, oldest pod first.
@@ -159,7 +101,7 @@ class StreamClient:
         view, _ = await self._workloads.workload(scope, name)
         if not view.pods:
             raise NotRunning(_not_running(view.name, view.status, view.waits_because))
-        return [_target(pod, container) for pod in view.pods]
+        return [target_of(pod, container) for pod in view.pods]
 
     async def running(
         self,
@@ -189,9 +131,9 @@ class StreamClient:
                 aclosing(self._pods_of(view.namespace, view.uid, *_controllers(view))) as changes,
             ):
                 async for pods in changes:
-                    chosen = _chosen(view, pods, pod_name, index)
+                    chosen = chosen_pod(view, pods, pod_name, index)
                     if chosen is not None:
-                        target = _target(chosen, container, len(pods))
+                        target = target_of(chosen, container, len(pods))
                         if target.runs and chosen.metadata.deletion_timestamp is None:
                             return target
                         if or_ended and target.terminated is not None:
@@ -215,15 +157,16 @@ class StreamClient:
         If the caller stops early, it must close it (`contextlib.aclosing`).
         """
         params = request.params(target.container)
-        async with aclosing(self._transport.stream(target.path("log"), params=params)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        with naming_node(target):
+            async with aclosing(self._transport.stream(target.path("log"), params=params)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
 
     def execute(
         self, target: Target, command: Sequence[str], *, stdin: bool = False, tty: bool = False
     ) -> AbstractAsyncContextManager[RemoteProcess]:
         """Return a new process in a container, as a context manager."""
-        return remote_process(
+        process = remote_process(
             self._transport,
             target.path("exec"),
             container=target.container,
@@ -231,6 +174,7 @@ class StreamClient:
             stdin=stdin,
             tty=tty,
         )
+        return entered_by(target, process)
 
     async def completed(self, target: Target, command: Sequence[str], stdin: bytes = b"") -> Finished:
         """Run a command in a container to its end, with `stdin` as its standard input.
@@ -253,9 +197,10 @@ class StreamClient:
         self, target: Target, *, stdin: bool = False, tty: bool = False
     ) -> AbstractAsyncContextManager[RemoteProcess]:
         """Return the streams of the container's own process, as a context manager."""
-        return remote_process(
+        process = remote_process(
             self._transport, target.path("attach"), container=target.container, stdin=stdin, tty=tty
         )
+        return entered_by(target, process)
 
     async def exit_code(self, target: Target, *, patience_seconds: float = 10) -> int | None:
         """Return the exit code of a container whose streams ended; None if it still runs, or its pod was deleted."""
@@ -284,13 +229,13 @@ class StreamClient:
             async for pods in changes:
                 if not pods:
                     return "Deleted"
-                if pods[0].status.phase in _ENDED:
+                if pods[0].status.phase in ENDED:
                     return pod_status(pods[0])
         raise AssertionError("the changes of pods have no end")
 
     def port(self, target: Target, port: int) -> AbstractAsyncContextManager[RemotePort]:
         """Return a new connection to a port of a pod, as a context manager."""
-        return remote_port(self._transport, target.path("portforward"), port)
+        return entered_by(target, remote_port(self._transport, target.path("portforward"), port))
 
     async def _pods_of(self, namespace: str, *uids: str) -> AsyncGenerator[list[Pod], None]:
         """Yield the pods that have one of `uids`, or a controller with one of them: now and at every change, for ever.
@@ -340,47 +285,9 @@ def _oldest_first(pods: Mapping[str, Pod]) -> list[Pod]:
     return sorted(pods.values(), key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name))
 
 
-def _chosen(view: WorkloadView, pods: Sequence[Pod], pod_name: str | None, index: int | None) -> Pod | None:
-    """Return the pod of that name. Without a name, return the youngest pod that has not ended, else the youngest pod.
-
-    With `index`, only the pods of that index count.
-    """
-    if index is not None:
-        if view.indexes is None or not 0 <= index < view.indexes.count:
-            known = "no indexes" if view.indexes is None else f"the indexes 0 to {view.indexes.count - 1}"
-            raise NoSuchPod(
-                "{index} {number}: job '{job}' has {known}", number=index, job=view.name, known=known
-            )
-        pods = [pod for pod in pods if index_of(pod) == index]
-    if pod_name is not None:
-        matching = [pod for pod in pods if pod.metadata.name == pod_name]
-        if not matching:
-            known = ", ".join(pod.metadata.name for pod in pods) or "none"
-            raise NoSuchPod(
-                "{pod} {name}: job '{job}' has no such pod; it has: {known}",
-                name=pod_name,
-                job=view.name,
-                known=known,
-            )
-        return matching[-1]
-    return max(pods, key=lambda pod: pod.status.phase not in _ENDED, default=None) if pods else None
-
-
 def _state(view: WorkloadView, index: int | None) -> tuple[str, str]:
     """Return the status and the reason to show while there is no pod."""
     return (view.status, view.waits_because) if index is None else (PENDING, f"index {index} has no pod")
-
-
-def _target(pod: Pod, container: str | None, pods: int = 1) -> Target:
-    known = [spec.name for spec in (*pod.spec.containers, *pod.spec.init_containers)]
-    if container is not None and container not in known:
-        raise NoSuchContainer(
-            "{container} {name}: pod {pod_name} has no such container; it has: {known}",
-            name=container,
-            pod_name=pod.metadata.name,
-            known=", ".join(known),
-        )
-    return Target(pod, container or known[0], pods)
 
 
 def _waiting_line(name: str, status: str, reason: str) -> str:

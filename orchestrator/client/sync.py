@@ -207,7 +207,10 @@ class Job(Submitted):
     client: Client = field(kw_only=True, repr=False, compare=False)
 
     def wait(self, until: str = "ended", *, timeout_seconds: float | None = None) -> WorkloadView:
-        """Return the job as soon as it is `running`, `ended` or `succeeded`. Raises WaitTimeout, NotReached."""
+        """Return the job as soon as it is `running`, `ended`, `succeeded` or `failed`.
+
+        Raises WaitTimeout, NotReached.
+        """
         (view,) = self.client.wait_for_jobs(
             self.name, until=until, timeout_seconds=timeout_seconds, project=self
         )

@@ -1,4 +1,4 @@
-"""Waits for jobs: until they run, have ended or have succeeded, with a time limit."""
+"""Waits for jobs: until they run, have ended, have succeeded or have failed, with a time limit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.cluster.transport import Transport
     from orchestrator.views.jobs import WorkloadView
 
-GOALS: Final = ("running", "ended", "succeeded")
+GOALS: Final = ("running", "ended", "succeeded", "failed")
 
 
 class WaitTimeout(MusterError):
@@ -41,8 +41,8 @@ async def wait_for_jobs(
     """Return the jobs, in the order of `names`, as soon as each of them has reached the goal.
 
     `running`: the job runs, or has succeeded. `ended`: it does not run again. `succeeded`: it ended without a failure.
-    `report` gets a line for each new status. Raises NoSuchWorkload, WaitTimeout, and NotReached for the first job that
-    can no longer reach the goal.
+    `failed`: it ended with one. `report` gets a line for each new status. Raises NoSuchWorkload, WaitTimeout, and
+    NotReached for the first job that can no longer reach the goal.
     """
     if goal not in GOALS:
         raise UsageError(f"{goal!r} is not a goal of a wait: give one of {', '.join(GOALS)}")
@@ -56,12 +56,13 @@ async def wait_for_jobs(
                 last = found
                 if all(_has_reached(found[name], goal) for name in names):
                     return [found[name] for name in names]
-    except TimeoutError as error:
+    except TimeoutError:
         waiting = [view for view in last.values() if not _has_reached(view, goal)]
         states_text = (
             ", ".join(f"{view.name} is {_words(view)}" for view in waiting) or "no answer of the cluster"
         )
-        raise WaitTimeout(f"not {goal} after {timeout_seconds:g} s: {states_text}") from error
+        # the cancelled look-up tells a program nothing: its traceback would hide the one line
+        raise WaitTimeout(f"not {goal} after {timeout_seconds:g} s: {states_text}") from None
     raise NotReached("the watch of the jobs ended")
 
 
@@ -94,9 +95,16 @@ def _words(view: WorkloadView) -> str:
 
 def _has_reached(view: WorkloadView, goal: str) -> bool:
     """Return whether the job has reached the goal. Raises NotReached if it no longer can."""
-    if view.status == SUCCEEDED or (goal == "ended" and view.is_final):
+    if goal == "ended" and view.is_final:
         return True
-    if view.is_final:
+    if goal == "failed":
+        if view.status == SUCCEEDED:
+            raise NotReached(f"{view.name} has succeeded")
+        if view.is_final:
+            return True
+    elif view.status == SUCCEEDED:
+        return True
+    elif view.is_final:
         raise NotReached(
             f"{view.name} is {view.status}; see 'muster logs {view.name}' and 'muster get {view.name}'"
         )

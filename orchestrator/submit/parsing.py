@@ -35,6 +35,8 @@ _NUMBER_LENGTH: Final = 6
 """The number of characters that a name prefix must leave free for `-` and a number."""
 
 _GPU = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?|\.[0-9]{1,3}")
+_BYTES = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([kKmMgGtTpP])i?[bB]")
+"""Amounts with the letter B, which Kubernetes does not take."""
 _ARRAY = re.compile(r"0-([0-9]{1,5})(?:%([1-9][0-9]{0,5}))?")
 _CAPABILITY = re.compile(r"[A-Z][A-Z_]{0,62}")
 _VARIABLE_NAME = re.compile(r"[._a-zA-Z][-._a-zA-Z0-9]*")
@@ -123,6 +125,14 @@ def parse_memory(field: str, text: str | None) -> int:
 
     Example: `parse_memory("memory", "2Ki")` returns `2048`.
     """
+    if text is not None and (match := _BYTES.fullmatch(text)):
+        number, prefix = match[1], match[2].upper()
+        raise InvalidField(
+            f"{{{field}}} {{text!r}} is not an amount: write {{decimal}} (powers of 1000) or {{binary}}i (of 1024)",
+            text=text,
+            decimal=f"{number}{'k' if prefix == 'K' else prefix}",
+            binary=f"{number}{prefix}",
+        )
     return _quantity(field, text, memory_bytes)
 
 

@@ -10,6 +10,7 @@ own:
     Stuck             the pod has not ended after its grace period
     NodeDeleted       the pod is on a node that the cluster does not have any more
     Terminating       all pods are being deleted, and have not ended
+    GpuNotReserved    the pod runs, but without the GPU of its fraction, because its node has no agent
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,13 @@ from orchestrator.cluster.objects import Event, Node, PersistentVolumeClaim, Pod
 from orchestrator.cluster.pods import FINISHED, ContainerStateTerminated, ContainerStatus
 from orchestrator.cluster.quantity import time_us
 from orchestrator.cluster.wire import has_condition
-from orchestrator.names import STUCK_CONDITION
+from orchestrator.names import (
+    ADMITTED_ANNOTATION,
+    GPU_FRACTION_ANNOTATION,
+    GPU_MEMORY_ANNOTATION,
+    GPU_UUIDS_ANNOTATION,
+    STUCK_CONDITION,
+)
 from orchestrator.observe.stuck_pods import NODE_NOT_READY
 
 MAX_MESSAGE: Final = 300
@@ -33,6 +40,7 @@ SCHEDULING_GATED: Final = "SchedulingGated"
 VOLUME_UNBOUND: Final = "VolumeUnbound"
 NODE_DELETED: Final = "NodeDeleted"
 TERMINATING: Final = "Terminating"
+GPU_NOT_RESERVED: Final = "GpuNotReserved"
 
 _BACK_OFF: Final = "CrashLoopBackOff"
 _MAX_NAMES: Final = 4
@@ -82,9 +90,9 @@ def waits_because(pods: Sequence[Pod], around: Surroundings = NOTHING_READ) -> s
     return f"{first.text} ({alike} of {len(staying)} pods)"
 
 
-_CONTAINER, _NODE, _SCHEDULING, _START = range(4)
-"""Ranks of obstacles: of a failing container, of the node, of a pod without a node, and of a pod that has not started
-yet.
+_CONTAINER, _NODE, _SCHEDULING, _START, _GPU = range(5)
+"""Ranks of obstacles: of a failing container, of the node, of a pod without a node, of a pod that has not started yet.
+The last rank is that of a pod that runs without its GPU.
 """
 
 
@@ -95,7 +103,7 @@ def obstacle(pod: Pod, around: Surroundings = NOTHING_READ) -> Obstacle | None:
         return Obstacle(_SCHEDULING, "", message) if message else None
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     failing = next(filter(None, map(_failing, statuses)), None)
-    return failing or _node_obstacle(pod, around) or _slow_start(pod, statuses, around)
+    return failing or _node_obstacle(pod, around) or _slow_start(pod, statuses, around) or without_gpu(pod)
 
 
 def not_scheduled(pod: Pod) -> str:
@@ -116,12 +124,11 @@ def not_scheduled(pod: Pod) -> str:
 
 
 def runs(pod: Pod, around: Surroundings = NOTHING_READ) -> bool:
-    """Whether the pod runs and has no obstacle."""
-    return (
-        pod.status.phase == "Running"
-        and pod.metadata.deletion_timestamp is None
-        and obstacle(pod, around) is None
-    )
+    """Whether the pod runs and has no obstacle but a missing GPU."""
+    if pod.status.phase != "Running" or pod.metadata.deletion_timestamp is not None:
+        return False
+    found = obstacle(pod, around)
+    return found is None or found.rank == _GPU
 
 
 def activity(job: str, pods: Sequence[Pod], around: Surroundings = NOTHING_READ) -> list[str]:
@@ -133,6 +140,7 @@ def activity(job: str, pods: Sequence[Pod], around: Surroundings = NOTHING_READ)
     if running:
         of = f" with {len(running)} of its {len(placed)} pods" if len(running) < len(placed) else ""
         lines.append(f"{job} runs{of} on {_nodes(running)}.")
+        lines += [f"{found.text}." for found in map(without_gpu, running) if found is not None][:1]
     others = [pod for pod in staying if pod not in running]
     if others:
         because = waits_because(others, around) or "its containers are being created"
@@ -200,6 +208,27 @@ def _failing(status: ContainerStatus) -> Obstacle | None:
         code = _token(terminated.reason) or "Error"
         return Obstacle(_CONTAINER, code, f"container {status.name} ended with {_ending(terminated)}")
     return None
+
+
+def without_gpu(pod: Pod) -> Obstacle | None:
+    """Return the obstacle of a pod with a GPU fraction that muster bound without a GPU; None for any other pod.
+
+    A container without an id is simulated, and needs no GPU.
+    """
+    annotations = pod.metadata.annotations
+    if (
+        pod.status.phase != "Running"
+        or annotations.keys().isdisjoint((GPU_FRACTION_ANNOTATION, GPU_MEMORY_ANNOTATION))
+        or annotations.get(ADMITTED_ANNOTATION) != pod.metadata.uid
+        or annotations.get(GPU_UUIDS_ANNOTATION)
+        or pod.spec.resource_claims
+        or pod.status.extended_resource_claim_status
+        or not any(status.container_id for status in pod.status.container_statuses)
+    ):
+        return None
+    node = pod.spec.node_name
+    message = f"it runs without the GPU of its fraction, because node {node} has no agent ('muster agent')"
+    return Obstacle(_GPU, GPU_NOT_RESERVED, message)
 
 
 def _ending(state: ContainerStateTerminated) -> str:

@@ -30,7 +30,7 @@ from orchestrator.cluster.wire import has_condition
 from orchestrator.observe.owners import Chain, Owners
 from orchestrator.views.containers import NOTHING_READ, Surroundings, waits_because
 from orchestrator.views.dependencies import Delay, Delays
-from orchestrator.views.status import FINAL, workload_status
+from orchestrator.views.status import FINAL, SUSPENDED, workload_status
 
 PENDING_ADDRESS: Final = "<pending>"
 SEVERAL_NODES: Final = "<multiple>"
@@ -217,10 +217,10 @@ def event_time_us(event: Event) -> int:
     return next((time_us(stamp) for stamp in stamps if stamp), 0)
 
 
-def duration_seconds(view: WorkloadView, now_us: int) -> int:
-    """Return how long the workload has run, from its first pod's start to its end or to now."""
+def duration_seconds(view: WorkloadView, now_us: int) -> int | None:
+    """Return the time from the first pod's start to the end or to now; None for a suspended one, which has no pods."""
     if view.started_us is None:
-        return 0
+        return None if view.status == SUSPENDED else 0
     return max(0, (view.finished_us or now_us) - view.started_us) // 1_000_000
 
 

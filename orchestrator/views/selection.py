@@ -102,9 +102,9 @@ def parse_order(key: str) -> Callable[[Iterable[WorkloadView]], list[WorkloadVie
     """Return a function that puts jobs in the order of one of SORT_KEYS, the smallest first; `-KEY`: the largest first.
 
     Jobs that are equal by the key keep their order. `age` is the time since the submission. `gpus` counts memory of
-    GPUs as 0. Raises UsageError for another key.
+    GPUs as 0. Small and capital letters are the same. Raises UsageError for another key.
     """
-    name = key.removeprefix("-")
+    name = key.removeprefix("-").lower()
     if name not in SORT_KEYS:
         raise UsageError(
             f"--sort {key!r}: give one of {', '.join(SORT_KEYS)}; a '-' before it reverses the order"
@@ -117,4 +117,4 @@ def parse_order(key: str) -> Callable[[Iterable[WorkloadView]], list[WorkloadVie
             return view.gpu_milli, ""
         return 0, view.priority_class if name == "priority" else str(getattr(view, name))
 
-    return partial(sorted, key=value, reverse=key != name)
+    return partial(sorted, key=value, reverse=key.startswith("-"))

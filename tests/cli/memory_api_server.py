@@ -171,7 +171,8 @@ class MemoryApiServer:
             uid = body.get("preconditions", {}).get("uid")
             if uid not in (None, found["metadata"]["uid"]):
                 return _failure(409, "Conflict", "the uid does not match")
-            self._delete(key)
+            if "dryRun" not in query:
+                self._delete(key)
         elif method == "PATCH":
             self._objects[key] = found = _merged(found, body)
             self._count += 1

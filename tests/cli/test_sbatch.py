@@ -47,7 +47,7 @@ def dgx(server: MemoryApiServer) -> MemoryApiServer:
     """The cluster has nodes of the type that a script names."""
     made = node("dgx-a100", 8)
     made["metadata"]["labels"] = {"run.ai/type": "dgx-a100"}
-    server.add(made)
+    server.add(made, node("dgx1-3", 8))
     return server
 
 
