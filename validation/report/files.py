@@ -50,10 +50,11 @@ def opened(path: Path, limit_bytes: int = MAX_BYTES) -> Iterator[BinaryIO]:
         if path.is_symlink():
             reason = "it is a link"
         raise ReportError(f"{path}: cannot be read: {reason}") from error
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(handle)  # a directory cannot become a file object
+        raise ReportError(f"{path}: cannot be read: it is no plain file")
     with os.fdopen(handle, "rb") as file:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise ReportError(f"{path}: cannot be read: it is no plain file")
         if status.st_size > limit_bytes:
             raise ReportError(f"{path}: has {status.st_size} bytes; at most {limit_bytes} are read")
         yield file
