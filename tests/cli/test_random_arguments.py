@@ -5,7 +5,9 @@ The words come from the commands themselves, so that new flags are tried too.
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -150,12 +152,16 @@ def test_no_arguments_give_a_traceback_or_leave_anything_half_done(
     objects = {
         each["metadata"]["uid"] for kind in ("jobs", "statefulsets", "services") for each in cluster.all(kind)
     }
-    code = main(arguments)
+    sys.stdin = io.TextIOWrapper(io.BytesIO())
+    try:
+        code = main(arguments)
+    finally:
+        sys.stdin = sys.__stdin__
     captured = capsys.readouterr()
     assert code in EXIT_CODES
     assert code != INTERRUPTED
     assert "Traceback" not in captured.out + captured.err
-    assert "mistake in muster" not in captured.err
+    assert "defect of muster" not in captured.err
     if code and "Usage:" not in captured.err:
         errors = [line for line in captured.err.splitlines() if not line.startswith(("Warning: ", "Note: "))]
         assert errors
