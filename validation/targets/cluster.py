@@ -214,8 +214,9 @@ class ClusterTarget:
         self._programs = sorted(text for text in said if text and text.isascii() and text.isprintable())
         published = await self._published_gpus()
         counted = {
-            node.metadata.name: int(node.status.allocatable.get(GPU_RESOURCE, 0))
-            + published.get(node.metadata.name, 0)
+            node.metadata.name: max(
+                int(node.status.allocatable.get(GPU_RESOURCE, 0)), published.get(node.metadata.name, 0)
+            )
             for node in nodes.items
             if not node.spec.unschedulable
         }

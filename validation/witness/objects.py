@@ -66,11 +66,12 @@ def pod_seen(pod: Json, *, change: str, project: str, t_ms: int) -> PodSeen:
 def node_seen(node: Json, *, change: str, t_ms: int, published: int = 0) -> NodeSeen:
     """Return the present state of the node as an event.
 
-    Its GPUs include `published`, the GPUs of DRA; a deleted node has none.
+    `published` is the number of its GPUs that DRA publishes. If a device plugin announces GPUs too, both announce the
+    same GPUs, so the larger number counts. A deleted node has none.
     """
     status = node.get("status", {})
     plugged = int((status.get("allocatable") or {}).get(names.GPU_RESOURCE, 0))
-    gpus = 0 if change == "deleted" else plugged + published
+    gpus = 0 if change == "deleted" else max(plugged, published)
     ready = any(
         condition["type"] == "Ready" and condition["status"] == "True"
         for condition in status.get("conditions") or ()

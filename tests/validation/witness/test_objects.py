@@ -164,12 +164,13 @@ def test_gpus_that_are_published_as_devices_are_those_of_the_node() -> None:
     assert published_gpus([published(devices=None)]) == {"n1": 0}, "a slice of counters alone"
 
 
-def test_a_node_has_the_gpus_of_its_plugin_and_of_its_slices() -> None:
+def test_gpus_of_a_node_that_plugin_and_driver_announce_count_once() -> None:
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     node = {"metadata": {"name": "n1"}, "status": ready}
     plugged = {**node, "status": {**ready, "allocatable": {"nvidia.com/gpu": "8"}}}
     assert node_seen(node, change="added", t_ms=1, published=8).gpus == 8
     assert node_seen(plugged, change="added", t_ms=1).gpus == 8
+    assert node_seen(plugged, change="added", t_ms=1, published=4).gpus == 8
     assert node_seen(node, change="deleted", t_ms=1, published=8).gpus == 0
 
 
