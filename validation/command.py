@@ -119,6 +119,13 @@ if TYPE_CHECKING:
     "--golden", default="", metavar="HOST", help="Reference host: the other hosts of the site must equal it."
 )
 @click.option(
+    "--baseline",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="RECORD",
+    help="Report of an earlier run on the same site, with --site. The figures and facts of each host and GPU are "
+    "compared with it.",
+)
+@click.option(
     "--size",
     metavar="NODESxGPUS",
     callback=lambda _ctx, _param, text: _size(text),
@@ -288,6 +295,7 @@ def _settings(options: dict[str, Any]) -> "Settings":
         host_tests=options["host_tests"],
         mounts=options["mounts"],
         golden=options["golden"],
+        baseline=options["baseline"],
         argv=["muster", *sys.argv[1:]],
     )
 

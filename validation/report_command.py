@@ -67,19 +67,29 @@ def report() -> None:
 @report.command()
 @_DIRECTORY
 @click.option("--key", type=_FILE, metavar="FILE", help="Public key of a required signature.")
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="RECORD",
+    help="Record that the run must have used as its baseline.",
+)
 @click.pass_context
-def verify(ctx: click.Context, directory: Path, key: Path | None) -> None:
+def verify(ctx: click.Context, directory: Path, key: Path | None, baseline: Path | None) -> None:
     """Compare every file with the manifest and the record with the log, and judge the record again.
 
     The command names each file that was changed, added or is missing. If there is one, the exit code is 1. If the
     record names sources that this installation does not have, the exit code is 4, and the last line says NOT COMPARED.
     """
     require_extra("validation")
+    from validation.report import record
+    from validation.report.baseline import problems as baseline_problems
     from validation.report.statement import accepted as accepted_notes
     from validation.report.statement import signers
     from validation.report.verify import verify as verify_report
 
     result = verify_report(directory, key)
+    if baseline is not None and not result.problems:
+        result.problems += baseline_problems(record.read(directory), baseline)
     accepted = ", ".join(accepted_notes(directory)) if not result.problems else ""
     for line in result.problems or _note_lines(result):
         click.echo(printable(line))

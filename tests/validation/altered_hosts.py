@@ -84,7 +84,9 @@ SPLICES = (
 def alter(chance: random.Random, hosts: Json, events: list[Json]) -> None:
     """Make one to four changes, in place, in the JSON of the hosts' scope or of the events."""
     for _ in range(chance.randint(1, 4)):
-        if chance.random() < 0.25:
+        if "baseline" in hosts and chance.random() < 0.25:
+            alter_baseline(chance, hosts["baseline"])
+        elif chance.random() < 0.25:
             alter_site(chance, hosts)
         else:
             alter_output(chance, events)
@@ -98,6 +100,25 @@ def alter_site(chance: random.Random, hosts: Json) -> None:
         return
     host = chance.choice(hosts["site"]["hosts"])
     host.update(chance.choice([{"gpus": 0}, {"gpus": 7}, {"model": "dgx-a100"}, {"model": "other"}]))
+
+
+def alter_baseline(chance: random.Random, baseline: Json) -> None:
+    """Change a figure, a fact, a limit, or the cluster of the baseline, or remove a GPU or a host."""
+    host = chance.choice(baseline["hosts"]) if baseline["hosts"] else {"figures": {}, "facts": {}, "gpus": []}
+    part = chance.choice([host, *host["gpus"]])
+    kind = chance.randrange(6)
+    if kind < 2 and part["figures"]:
+        figure = chance.choice(sorted(part["figures"]))
+        part["figures"][figure] = part["figures"][figure] * chance.choice([90, 104, 106, 112, 0]) // 100
+    elif kind == 2 and part["figures"]:
+        del part["figures"][chance.choice(sorted(part["figures"]))]
+    elif kind == 3:
+        part["facts"]["driver"] = chance.choice(["580", "580.82.09"])
+    elif kind == 4:
+        limit = chance.choice(baseline["limits"])
+        limit.update(chance.choice([{"minimumPercent": 101}, {"maximumIncrease": 0}, {"figure": "burn-in"}]))
+    else:
+        chance.choice([host["gpus"], baseline["hosts"]])[:1] = []
 
 
 def alter_output(chance: random.Random, events: list[Json]) -> None:

@@ -87,6 +87,23 @@ SWITCHED: Final = {(name, "nvlink"): Output(doubles.nvlinks(12)) for name in NAM
     ("n1", "fabric-manager"): Output("active\n")
 }
 """Outputs of two hosts with twelve links for each GPU; only the first runs its fabric manager."""
+
+
+def beside_a_baseline(
+    changed: Mapping[tuple[str, str], Output], earlier: Mapping[tuple[str, str], Output] = {}
+) -> Callable[[], FakeHosts]:
+    """Return a factory of hosts with these outputs, and a baseline of hosts with the earlier outputs."""
+    return lambda: FakeHosts(changed, names=NAMES).compared_with(FakeHosts(earlier, names=NAMES))
+
+
+def samples_at(degrees: int, sick: int) -> dict[tuple[str, str], Output]:
+    """Return readings under load with this temperature of every GPU, and another one of the last GPU of SICK."""
+    element = "<temperature><gpu_temp>{} C</gpu_temp></temperature></gpu>"
+    texts = {name: doubles.nvidia_smi(name).replace("</gpu>", element.format(degrees)) for name in NAMES}
+    texts[SICK] = last(texts[SICK], f"{degrees} C", f"{sick} C")
+    return {(name, "samples"): Output(text) for name, text in texts.items()}
+
+
 SMI: Final = doubles.nvidia_smi(SICK)
 TOPOLOGY: Final = (doubles.RECORDED / "topology-dgx1.txt").read_text()
 ETHTOOL: Final = (doubles.RECORDED / "ethtool-2x400.txt").read_text()
@@ -173,6 +190,10 @@ HOST_DEFECTS: Final[Mapping[str, Callable[[], FakeHosts]]] = {
     ),
     "slow-pcie-under-load": hosts_with("samples", last(SMI, "<current_link_gen>3", "<current_link_gen>1")),
     "discarded-packets": discarding,
+    "slower-than-the-baseline": beside_a_baseline(
+        {(SICK, "burn-in"): Output(last(doubles.burn_in(), "(6000 Gflop/s)", "(5690 Gflop/s)"))}
+    ),
+    "hotter-than-the-baseline": beside_a_baseline(samples_at(60, 72), samples_at(60, 60)),
     "short-burn-in": ended_early("burn-in", 12_000, doubles.burn_in()),
     "short-fio": ended_early("fio", 12_000, doubles.fio()),
     "fio-that-read-for-a-moment": ended_early("fio", 301_000, doubles.fio(read_ms=5_000)),

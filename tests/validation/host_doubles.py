@@ -11,10 +11,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
+from orchestrator.distribution import installed_version
 from validation.catalogue.thresholds import figures_sha256, load_thresholds
 from validation.judge.events import ToolRan
+from validation.judge.hosts.drift import Baseline
 from validation.judge.hosts.host_layer import DeclaredHost, HostScope, HostSite
 from validation.layers.checks import TESTS
+from validation.layers.figures import measure
 from validation.layers.tools import SAMPLES, TOOLS, Tool
 from validation.targets.hosts import SiteHosts
 from validation.targets.ssh_connection import Access
@@ -244,3 +249,25 @@ class FakeHosts(SiteHosts):
         return ToolRan(
             0, host, tool.name, line, output.code, output.text, boot_id=output.boot_id, ran_ms=output.ran_ms
         )
+
+    def compared_with(self, earlier: "FakeHosts", **changed: str) -> "FakeHosts":
+        """Return the same hosts. Their baseline has the figures of the earlier hosts."""
+        runs = [
+            earlier._run(TOOLS[tool], host.name, "")
+            for host in earlier.scope.site.hosts
+            for tool in ("nvidia-smi", "nccl", "fio", "burn-in", SAMPLES)
+        ]
+        values = {
+            "run": "20261101-020000-cluster-1a2b",
+            "started": "2026-11-01T02:00:00Z",
+            "version": installed_version(),
+            "verdict": "PASS",
+            "site": "",
+            "manifest_sha256": "ab" * 32,
+            "identity_sha256": "cd" * 32,
+            "kube_system_uid": "",
+        }
+        measured, limits = measure(earlier.scope, runs), load_thresholds().drift
+        baseline = Baseline(**(values | changed), hosts=measured, limits=limits)
+        self.scope = msgspec.structs.replace(self.scope, baseline=baseline)
+        return self

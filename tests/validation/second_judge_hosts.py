@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
 
+from second_judge_drift import of_run as of_drift  # type: ignore[import-not-found]
 from second_judge_gpus import SILENT, leaves, says, spoken_of  # type: ignore[import-not-found]
 from second_judge_groups import of_events as of_groups  # type: ignore[import-not-found]
 from second_judge_kernel import of_log  # type: ignore[import-not-found]
@@ -1089,6 +1090,22 @@ def kubelets(hosts: Hosts) -> Found:
     return fails(differs or any(count and name not in cards for name, count in nodes.items()))
 
 
+def drift(hosts: Hosts) -> Found:
+    hosts.printed("nvidia-smi", read_cards)
+    quiet = Hosts(hosts.scope, hosts.events)
+    readers: dict[str, Callable[[str], Any]] = {
+        "nvidia-smi": read_cards, "nccl": read_reduce, "fio": read_groups, "burn-in": read_burn,
+    }  # fmt: skip
+    found: Found = of_drift(
+        hosts.scope["baseline"],
+        hosts.events,
+        lambda tool: quiet.printed(tool, readers[tool]),
+        read_documents,
+        measured,
+    )
+    return found
+
+
 LAYERS: dict[str, Callable[[Hosts], Found]] = {
     "gpus": gpus,
     "equality": equality,
@@ -1114,6 +1131,7 @@ LAYERS: dict[str, Callable[[Hosts], Found]] = {
     "burn-in": burn_in,
     "links": links,
     "faults-after": faults,
+    "drift": drift,
     "kubelets": kubelets,
 }
 
@@ -1129,6 +1147,8 @@ def judge_layer(check: Json, scope: Json, events: list[Json]) -> str:
     name = check["id"].partition("/layer/")[2]
     if name not in LAYERS:
         return "ERROR"
+    if name == "drift" and "baseline" not in scope["hosts"]:
+        return NOTHING
     hosts = Hosts(scope["hosts"], events[window["fromEvent"] : window["untilEvent"]])
     site, found = hosts.site, LAYERS[name](hosts) + hosts.boots(name in AFTER)
     names = [host["name"] for host in site["hosts"]]

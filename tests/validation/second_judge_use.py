@@ -36,8 +36,8 @@ def judge_use(check: Json, events: list[Json], nodes: dict[str, int], evidence: 
     if any(gpu["gap"] > MAX_GAP_MS for gpu in gpus.values()) or end - start < standard["windowMs"]:
         return "INCONCLUSIVE"
     percents = [gpu["percent"] for gpu in gpus.values()]
-    enough = sum(percents) / len(percents) >= standard["leastPercent"]
-    return "PASS" if enough and min(percents) >= standard["leastPercentOfAGpu"] else "FAIL"
+    enough = sum(percents) / len(percents) >= standard["minimumPercent"]
+    return "PASS" if enough and min(percents) >= standard["minimumPercentOfAGpu"] else "FAIL"
 
 
 def held(pages: list[Json], start: int, end: int) -> dict[Gpu, list[tuple[int, int]]]:

@@ -139,7 +139,7 @@ def test_two_runs_do_not_differ_and_an_easier_standard_is_refused(tmp_path: Path
     report = record.read(tmp_path / "r")
     assert differences(report, record.read(tmp_path / "again")) == []
     opened = log.read_log(tmp_path / "r").opened.report
-    use_of(opened).utilization = Standard(least_percent=50)
+    use_of(opened).utilization = Standard(minimum_percent=50)
     assert compare(opened).problems == [f"check {CHECK}: utilization is not as the file has it"]
 
 

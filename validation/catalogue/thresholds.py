@@ -8,6 +8,7 @@ import msgspec
 
 from orchestrator import document
 from validation.errors import CatalogueError
+from validation.judge.hosts.drift import DriftLimit
 from validation.judge.hosts.host_facts import System, Threshold
 from validation.judge.training.training_result import RateThreshold, RatioThreshold
 
@@ -23,6 +24,7 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
     training_ratios: list[RatioThreshold]
     systems: list[System]
     hosts: list[Threshold]
+    drift: list[DriftLimit]
 
     def ratio(self, of: str) -> RatioThreshold:
         """The threshold of that name. Raises CatalogueError."""

@@ -105,6 +105,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--muster-mount", action="append", default=[], help="mount point of the storage on every host"
     )
     group.addoption("--muster-golden", default="", help="reference host, which the other hosts must equal")
+    group.addoption("--muster-baseline", type=Path, help="report of an earlier run on the same site")
     group.addoption("--muster-size", type=parse_size, help="nodes and GPUs of each, such as 8x8")
     group.addoption("--muster-waivers", type=Path, help="file of accepted deviations")
 
@@ -201,5 +202,6 @@ def _settings(config: pytest.Config) -> Settings:
         host_tests=config.getoption("--muster-host-test"),
         mounts=config.getoption("--muster-mount"),
         golden=config.getoption("--muster-golden"),
+        baseline=config.getoption("--muster-baseline"),
         argv=["pytest", *config.invocation_params.args],
     )

@@ -9,6 +9,7 @@ import msgspec
 from validation.judge.check_verdict import Circumstances, Judgement, Window, judge_unrun
 from validation.judge.events import Event, ToolRan
 from validation.judge.evidence import NO_EVIDENCE, Evidence
+from validation.judge.hosts.drift import NO_BASELINE
 from validation.judge.hosts.host_layer import HostScope, HostSite, join, of_site
 from validation.judge.hosts.host_runs import judge_boots
 from validation.judge.units import spell
@@ -37,6 +38,7 @@ class Layer:
         return sum(tools.TOOLS[tool].usual_seconds for tool in self.tools)
 
 
+DRIFT: Final = "drift"
 _PRACTICE: Final = "validation/catalogue/thresholds.yaml"
 LAYERS: Final = {
     "gpus": Layer(
@@ -182,6 +184,12 @@ LAYERS: Final = {
         ("nvidia-smi",),
         gpu_checks.memory,
     ),
+    DRIFT: Layer(
+        "No figure or fact of a host or GPU is worse than in the baseline",
+        f"an earlier record of the site; {_PRACTICE}",
+        ("nvidia-smi",),
+        load_checks.drift,
+    ),
     "kubelets": Layer(
         "Kubernetes counts as many GPUs on each host as its driver",
         "nvidia-smi -q -x; status.allocatable of the nodes",
@@ -217,6 +225,8 @@ def judge_layer(
         return Judgement(Verdict.INCONCLUSIVE, "the hosts were not examined"), NO_EVIDENCE
     if name not in LAYERS:
         return Judgement(Verdict.ERROR, f"there is no layer {name}"), NO_EVIDENCE
+    if name == DRIFT and scope.baseline is msgspec.UNSET:
+        return NO_BASELINE, NO_EVIDENCE
     readings = Readings(scope, events[window.from_event : window.until_event])
     judgements = [*LAYERS[name].judge(readings), *judge_boots(readings.boots(), is_needed=name in AFTER)]
     names = {e.host for e in readings.events if isinstance(e, ToolRan) and not e.problem}

@@ -1,9 +1,10 @@
-"""The layers that put a load on the hosts, and judge the readings under the load."""
+"""The layers that put a load on the hosts, judge the readings under the load, and compare them with a baseline."""
 
 from collections.abc import Iterable, Sequence
 
 from validation.judge.check_verdict import Judgement
-from validation.judge.events import ToolRan
+from validation.judge.events import ClusterSeen, ToolRan
+from validation.judge.hosts.drift import NO_BASELINE, judge_drift
 from validation.judge.hosts.group_findings import judge_groups
 from validation.judge.hosts.host_compare import below_median
 from validation.judge.hosts.host_facts import (
@@ -21,6 +22,7 @@ from validation.judge.hosts.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 from validation.layers import groups, tools
 from validation.layers.burn_in import read_burn_in
+from validation.layers.figures import measure
 from validation.layers.fio import read_fio
 from validation.layers.nccl import read_nccl
 from validation.layers.readings import Readings
@@ -118,3 +120,13 @@ def load(readings: Readings) -> list[Judgement]:
         )
         judgements.append(Judgement(Verdict.INCONCLUSIVE, reason))
     return judgements
+
+
+def drift(readings: Readings) -> list[Judgement]:
+    """Judge the figures of the run by those of the baseline."""
+    baseline = readings.scope.baseline
+    if not baseline:
+        return [NO_BASELINE]
+    readings.gpus()
+    uids = [event.kube_system_uid for event in readings.events if isinstance(event, ClusterSeen)]
+    return judge_drift(baseline, measure(readings.scope, readings.events), uids[-1] if uids else "")

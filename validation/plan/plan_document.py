@@ -115,7 +115,7 @@ def _checks(checks: Sequence[Check], site: HostSite | None) -> list[str]:
             lines += [
                 f"- source: {check.scenario.utilization.source}",
                 f"- for {spell(standard.window_ms // 1000)}, after {spell(standard.warm_up_ms // 1000)} of warm-up",
-                f"- at least {standard.least_percent} %, of each GPU {standard.least_percent_of_a_gpu} %",
+                f"- at least {standard.minimum_percent} %, of each GPU {standard.minimum_percent_of_a_gpu} %",
                 f"- least evidence: {_evidence(check.scenario.utilization.least)}",
                 "",
             ]

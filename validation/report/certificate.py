@@ -42,6 +42,16 @@ class Limit(_Part):
     requirements: list[str]
 
 
+class CertifiedBaseline(_Part):
+    """The earlier record with which the hosts were compared."""
+
+    run: str
+    started: str
+    verdict: str
+    manifest_sha256: str
+    identity_sha256: str
+
+
 class Certificate(_Part):
     """The statements of the page.
 
@@ -77,6 +87,8 @@ class Certificate(_Part):
     redacted: str
     checks_executed: int
     checks_required: int
+    baseline: CertifiedBaseline | msgspec.UnsetType = msgspec.UNSET
+    """The key is absent without --baseline."""
 
 
 def certificate(report: Report) -> Certificate:
@@ -112,7 +124,15 @@ def certificate(report: Report) -> Certificate:
         redacted=report.redacted,
         checks_executed=report.coverage.executed,
         checks_required=report.coverage.required,
+        baseline=_baseline(report),
     )
+
+
+def _baseline(report: Report) -> CertifiedBaseline | msgspec.UnsetType:
+    one = report.scope.hosts.baseline if report.scope.hosts else msgspec.UNSET
+    if one is msgspec.UNSET:
+        return msgspec.UNSET
+    return CertifiedBaseline(one.run, one.started, one.verdict, one.manifest_sha256, one.identity_sha256)
 
 
 def predicate(report: Report) -> dict[str, Any]:

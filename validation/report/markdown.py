@@ -64,6 +64,7 @@ def _head(report: Report) -> list[str]:
         ("operator", report.target.get("operator", "")),
         ("programs of a lab", report.target.get("programs", "")),
         ("identity of the cluster", report.identity.sha256 if report.identity else ""),
+        ("baseline", _baseline(report)),
         ("executed", f"{report.coverage.executed} of {report.coverage.required} checks"),
         *((f"image on {one.node}", pulled_words(one)) for one in report.volatile.images or ()),
         ("interrupted", report.interrupted),
@@ -79,6 +80,12 @@ def _head(report: Report) -> list[str]:
         "",
         *(f"- {plain(name)}: {plain(words)}" for name, words in facts if words),
     ]
+
+
+def _baseline(report: Report) -> str:
+    """Return the earlier record with which the hosts were compared; empty without one."""
+    one = report.scope.hosts.baseline if report.scope.hosts else None
+    return f"{one.run}, {one.verdict}, manifest {one.manifest_sha256}" if one else ""
 
 
 def waiver_words(waiver: Waiver) -> str:

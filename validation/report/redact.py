@@ -71,9 +71,9 @@ BY_NAME: Final = frozenset({
     "allocatedMilli", "quotasMilli", "weightsMilli", "fairShareGpus", "devices", "away", "nodes", "pods",
 })  # fmt: skip
 """Keys whose values are objects with names as keys."""
-BY_WORD: Final = frozenset({"files", "timings", "byVerdict", "target", "layers", "gpus"})
+BY_WORD: Final = frozenset({"files", "timings", "byVerdict", "target", "layers", "gpus", "facts", "figures"})
 """Keys whose values are objects with words of the format as keys."""
-_FIGURES: Final = {"systems", "thresholds"}
+_FIGURES: Final = {"systems", "thresholds", "limits"}
 """Keys of the content of the file of figures."""
 UNKNOWN: Final = "its agent does not answer"
 """Replaces the agent's message, which may contain addresses."""
@@ -168,9 +168,18 @@ def _without_particulars(entry: log.Entry, at_site: Mapping[str, str]) -> log.En
     elif isinstance(entry, log.Opened):
         run = entry.report.volatile.run
         run.argv = [_PATH.sub("PATH", word) for word in run.argv]
+        _hide_baseline(entry.report.scope)
     elif isinstance(entry, log.Closed):
         entry.files = {}
     return entry
+
+
+def _hide_baseline(scope: record.Scope) -> None:
+    """Put a token in place of the uid of the baseline's cluster."""
+    if scope.hosts and scope.hosts.baseline:
+        uid = token(scope.hosts.baseline.kube_system_uid)
+        baseline = msgspec.structs.replace(scope.hosts.baseline, kube_system_uid=uid)
+        scope.hosts = msgspec.structs.replace(scope.hosts, baseline=baseline)
 
 
 def _with_tokens(event: Event) -> Event:
@@ -309,6 +318,8 @@ def _names(entries: Sequence[log.Entry]) -> _Names:
     nodes = {event.node for event in events if isinstance(event, NodeSeen)}
     sites = [report.scope.hosts.site for report in reports if report.scope.hosts is not msgspec.UNSET]
     nodes |= {name for site in sites for name in (*(host.name for host in site.hosts), *site.away)}
+    scopes = [report.scope.hosts for report in reports if report.scope.hosts]
+    nodes |= {host.name for scope in scopes if scope.baseline for host in scope.baseline.hosts}
     owners = {waiver.owner for report in reports for waiver in report.scope.waivers}
     new: dict[str, str] = {}
     for kind, names in (

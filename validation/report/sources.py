@@ -128,12 +128,16 @@ def _compare_figures(report: record.Report, result: Comparison, *, is_ours: bool
     hosts = report.scope.hosts
     if hosts is msgspec.UNSET:
         return
+    if hosts.baseline and hosts.baseline.version != report.tool.version:
+        result.problems.append("scope.hosts.baseline: another version of muster made it")
     if hosts.figures_sha256 != figures_sha256():
         _differs(result, "figures", "the file of figures of hosts", is_ours=is_ours)
         return
     right = load_thresholds()
     if hosts.systems != right.systems or hosts.thresholds != right.hosts:
         result.problems.append("scope.hosts: the figures are not as the file has them")
+    if hosts.baseline and hosts.baseline.limits != right.drift:
+        result.problems.append("scope.hosts.baseline: the limits are not as the file has them")
 
 
 def _compare_scenarios(report: record.Report, result: Comparison, *, is_ours: bool) -> None:

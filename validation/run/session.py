@@ -13,6 +13,8 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from orchestrator.progress import Reporter
 from validation.catalogue.catalogue import PATH as CATALOGUE
 from validation.catalogue.waivers import load_waivers
@@ -22,6 +24,7 @@ from validation.judge.verdict import ACCEPTABLE_RUNS
 from validation.plan.acceptance import Acceptance, open_acceptance
 from validation.planned_checks import Check, plan
 from validation.report.assemble import assemble
+from validation.report.baseline import read_baseline
 from validation.report.beside import digests
 from validation.report.log import Closed, open_log, read_log
 from validation.report.record import CheckResult, Report, Run
@@ -67,7 +70,7 @@ class Settings:
     - `size`: the size of the site; None: the size in the site file, else the printed size of the scenarios.
     - `profile`: empty: the profile of the target. `parts`: empty: the whole catalogue.
     - `site`: names the hosts. `host_tests` are the loads that may be put on them, `mounts` their mounts of the
-      storage, and `golden` the host that the others must equal.
+      storage, and `golden` the host that the others must equal. `baseline`: an earlier record of the site.
     - `real_nodes`: the real nodes of the lab; None: simulated nodes, and the operator as a process.
     - `open_target`, `open_recorder`, `open_hosts`: functions that return another target, another recorder, other hosts.
     """
@@ -80,6 +83,7 @@ class Settings:
     host_tests: Sequence[str] = ()
     mounts: Sequence[str] = ()
     golden: str = ""
+    baseline: Path | None = None
     out: Path | None = None
     profile: str = ""
     parts: Sequence[str] = ()
@@ -122,20 +126,26 @@ def chosen_size(settings: Settings) -> Size | None:
 
 
 def site_hosts(settings: Settings) -> "SiteHosts | None":
-    """Return the hosts of the site; None without a site. Raises HostError, SiteError."""
+    """Return the hosts of the site; None without a site. Raises HostError, SiteError, BaselineError."""
     if settings.open_hosts is not None:
         return settings.open_hosts()
     if settings.site is None:
-        if settings.host_tests or settings.mounts or settings.golden:
+        if settings.host_tests or settings.mounts or settings.golden or settings.baseline:
             raise HostError(
-                "--host-test, --mount and --golden are about the hosts of a site: --site names it"
+                "--host-test, --mount, --golden and --baseline are about the hosts of a site: --site names it"
             )
         return None
     if settings.target != CLUSTER:
         raise HostError(f"--site is for --target {CLUSTER}: a {settings.target} has no hosts")
     from validation.targets.hosts import read_site  # noqa: PLC0415 - needs the extra deployment
 
-    return read_site(settings.site, golden=settings.golden, tests=settings.host_tests, mounts=settings.mounts)
+    hosts = read_site(
+        settings.site, golden=settings.golden, tests=settings.host_tests, mounts=settings.mounts
+    )
+    if settings.baseline is not None:
+        baseline = read_baseline(settings.baseline, hosts.scope)
+        hosts.scope = msgspec.structs.replace(hosts.scope, baseline=baseline)
+    return hosts
 
 
 class ValidationSession:

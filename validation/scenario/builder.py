@@ -191,8 +191,8 @@ class Builder:
         standard = Standard(
             window_ms,
             self.document.duration_ms(("utilization", "warmUp"), utilization.warm_up),
-            utilization.least_percent,
-            utilization.least_percent_of_a_gpu,
+            utilization.minimum_percent,
+            utilization.minimum_percent_of_a_gpu,
         )
         gpus = cluster.nodes * cluster.gpus_per_node
         least = Evidence(cluster.nodes, gpus, 1, 1, gpus * max(1, window_ms // MAX_GAP_MS))

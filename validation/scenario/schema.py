@@ -138,8 +138,8 @@ class Utilization(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
     source: str
     window: str = "10m"
     warm_up: str = "5m"
-    least_percent: int = 95
-    least_percent_of_a_gpu: int = 90
+    minimum_percent: int = 95
+    minimum_percent_of_a_gpu: int = 90
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

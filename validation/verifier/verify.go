@@ -484,6 +484,12 @@ func certificate(report object, stated []any) object {
 		limit["requirements"] = append(arr(limit, "requirements"), get(one, "id"))
 		layer["verdict"] = pick(why == "", worst(layer["verdict"], verdict), layer["verdict"])
 	}
+	if one := get(report, "scope.hosts.baseline"); one != nil {
+		made["baseline"] = object{}
+		each([]any{"run", "started", "verdict", "manifestSha256", "identitySha256"}, func(key any) {
+			made["baseline"].(object)[key.(string)] = get(one, key.(string))
+		})
+	}
 	made["limits"], made["layers"] = limits, layers
 	return made
 }

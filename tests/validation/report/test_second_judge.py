@@ -164,9 +164,10 @@ def test_a_wrong_state_fails_in_every_scenario_that_it_lasts_into(tmp_path: Path
 
 @pytest.fixture(scope="module")
 def whole_hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the report on two healthy hosts."""
+    """Return the report on two healthy hosts, compared with a baseline."""
     out = tmp_path_factory.mktemp("hosts") / "r"
-    run_command(HOSTS, settings(out, profile="current", open_hosts=HOST_BUNDLES["whole"]))
+    hosts = FakeHosts(names=NODES).compared_with(FakeHosts(names=NODES))
+    run_command(HOSTS, settings(out, profile="current", open_hosts=lambda: hosts))
     return out
 
 

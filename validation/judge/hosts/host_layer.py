@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from validation.judge.check_verdict import Judgement
+from validation.judge.hosts.drift import Baseline
 from validation.judge.hosts.host_facts import NO_HOST, System, Threshold
 from validation.judge.verdict import Verdict, gravest
 from validation.judge.waivers import MAX_REASON_CHARACTERS
@@ -53,14 +54,16 @@ class HostSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
 
 
 class HostScope(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The references for the layers below Kubernetes: the site, and the figures of the file with the digest
-    `figures_sha256`.
+    """The references for the layers below Kubernetes: the site, the figures of the file with the digest
+    `figures_sha256`, and the baseline.
     """
 
     site: HostSite
     systems: list[System]
     thresholds: list[Threshold]
     figures_sha256: str
+    baseline: Baseline | msgspec.UnsetType = msgspec.UNSET
+    """The key is absent without --baseline."""
 
 
 def join(judgements: Iterable[Judgement], *, evidence: bool) -> Judgement:

@@ -28,9 +28,9 @@ def judge_load(samples: Mapping[str, Sequence[HostGpus]], models: Mapping[str, s
                     continue
                 for figure, text in (
                     ("SM clock", gpu.text("clocks/sm_clock")),
-                    ("power", gpu.text(*_DRAWS)),
+                    ("power", gpu.text(*DRAWS)),
                 ):
-                    number = _number(text)
+                    number = number_of(text)
                     if number is not None:
                         figures[figure].setdefault(place, []).append(number)
                     elif text not in {"", "N/A"}:
@@ -46,7 +46,7 @@ def judge_load(samples: Mapping[str, Sequence[HostGpus]], models: Mapping[str, s
     return judgements
 
 
-_DRAWS: Final = tuple(
+DRAWS: Final = tuple(
     f"{group}/{name}"
     for group in ("gpu_power_readings", "power_readings")
     for name in ("average_power_draw", "power_draw", "instant_power_draw")
@@ -60,15 +60,16 @@ def _wrong(place: str, gpu: HostGpu) -> list[str]:
         wrong.append(needs(finding, Repair.COOLING))
     if gpu.uncorrected_errors:
         wrong.append(needs(f"{place} had uncorrected errors under load", Repair.RESET))
-    now = _number(gpu.text("temperature/gpu_temp"))
-    slow = _number(gpu.text("temperature/gpu_temp_slow_threshold"))
+    now = number_of(gpu.text("temperature/gpu_temp"))
+    slow = number_of(gpu.text("temperature/gpu_temp_slow_threshold"))
     left = gpu.text("temperature/gpu_temp_tlimit")
     if (now is not None and slow is not None and now >= slow) or left.startswith("-") or left == "0 C":
         wrong.append(needs(f"{place} was too hot under load: {now} C", Repair.COOLING))
     return wrong
 
 
-def _number(text: str) -> int | None:
+def number_of(text: str) -> int | None:
+    """Return the whole number of MHz, W or C in the text; None if it is another text."""
     digits, _, unit = text.partition(" ")
     whole = digits.partition(".")[0]
     return int(whole) if whole.isdecimal() and unit in {"MHz", "W", "C"} else None

@@ -92,8 +92,8 @@ class Standard(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
 
     window_ms: int = WINDOW_MS
     warm_up_ms: int = 0
-    least_percent: int = LEAST_PERCENT
-    least_percent_of_a_gpu: int = LEAST_PERCENT_OF_A_GPU
+    minimum_percent: int = LEAST_PERCENT
+    minimum_percent_of_a_gpu: int = LEAST_PERCENT_OF_A_GPU
     all_held: bool = True
 
 
@@ -236,10 +236,10 @@ def judge_utilization(use: Utilization, standard: Standard) -> Judgement:
         lowest.centi_percent or 0,
     )  # without a gap every GPU has a value
     text = f"{percent_text(centi_percent)}, lowest {lowest.name} at {percent_text(of_lowest)}"
-    if centi_percent < standard.least_percent * 100:
-        return Judgement(Verdict.FAIL, f"{text}; at least {standard.least_percent} % are asked for")
-    if of_lowest < standard.least_percent_of_a_gpu * 100:
-        return Judgement(Verdict.FAIL, f"{text}; of each at least {standard.least_percent_of_a_gpu} %")
+    if centi_percent < standard.minimum_percent * 100:
+        return Judgement(Verdict.FAIL, f"{text}; at least {standard.minimum_percent} % are asked for")
+    if of_lowest < standard.minimum_percent_of_a_gpu * 100:
+        return Judgement(Verdict.FAIL, f"{text}; of each at least {standard.minimum_percent_of_a_gpu} %")
     return Judgement(Verdict.PASS, text)
 
 

@@ -1,0 +1,147 @@
+"""Gathers the figures and facts of hosts that are compared between records, from the output of their tools."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from validation.errors import LayerError
+from validation.judge.events import Event, ToolRan
+from validation.judge.hosts.drift import MeasuredGpu, MeasuredHost
+from validation.judge.hosts.host_compare import median
+from validation.judge.hosts.host_facts import HostGpu, HostGpus
+from validation.judge.hosts.host_layer import HostScope
+from validation.judge.hosts.host_load import DRAWS, number_of
+from validation.layers.burn_in import read_burn_in
+from validation.layers.fio import read_fio
+from validation.layers.nccl import read_nccl
+from validation.layers.nvidia_smi import read_samples
+from validation.layers.readings import Readings
+from validation.layers.tools import BURN_IN, FIO, NCCL, SAMPLES
+
+UNITS: Final = {
+    "nccl-all-reduce": "MB/s",
+    "fio-read": "MB/s",
+    "burn-in": "Gflop/s",
+    "burn-in-clock": "MHz",
+    "burn-in-power": "W",
+    "burn-in-temperature": "C",
+    "corrected-errors": "errors",
+    "remapped-rows": "rows",
+    "retired-pages": "pages",
+    "pcie-replays": "replays",
+}
+"""The figures and their units."""
+_COUNTS: Final = {
+    "corrected-errors": re.compile(
+        r"ecc_errors/aggregate/(?:sram_correctable|dram_correctable|single_bit/total)"
+    ),
+    "remapped-rows": re.compile(r"remapped_rows/remapped_row_(?:corr|unc)"),
+    "retired-pages": re.compile(r"retired_pages/\w+/retired_count"),
+    "pcie-replays": re.compile(r"pci/replay_counter"),
+}
+"""The elements of nvidia-smi whose numbers are added."""
+
+
+def measure(scope: HostScope, events: Sequence[Event]) -> list[MeasuredHost]:
+    """Return the figures and facts of each host whose nvidia-smi can be read, in the order of the site file."""
+    tools = [event for event in events if isinstance(event, ToolRan)]
+    readings = Readings(scope, tools)
+    gpus, burned = readings.gpus(), readings.read(BURN_IN, read_burn_in)
+    reduced, read = readings.read(NCCL, read_nccl), readings.read(FIO, read_fio)
+    samples = _burn_in_samples(tools)
+    hosts = []
+    for name, printed in gpus.items():
+        figures = {}
+        if name in reduced:
+            largest = max(reduced[name].rows, key=lambda row: row.size_bytes)
+            figures["nccl-all-reduce"] = int(largest.bus_gbytes_per_second * 1000)
+        if read.get(name):
+            figures["fio-read"] = sum(job.read_bytes_per_second for job in read[name]) // 10**6
+        rates = burned[name].gflops if name in burned else []
+        under_load = _under_load(samples.get(name, ()))
+        measured = [
+            MeasuredGpu(
+                gpu.uuid,
+                _counts(gpu) | under_load.get(gpu.uuid, {}) | _rate(rates, number, len(printed.gpus)),
+                _facts(gpu),
+            )
+            for number, gpu in enumerate(printed.gpus)
+        ]
+        hosts.append(MeasuredHost(name, figures, {"driver": printed.driver}, measured))
+    return hosts
+
+
+def _rate(rates: Sequence[int], number: int, gpus: int) -> dict[str, int]:
+    """Return the rate of a GPU in gpu_burn, which numbers GPUs like nvidia-smi; none if it had other GPUs."""
+    return {"burn-in": rates[number]} if len(rates) == gpus else {}
+
+
+def _burn_in_samples(tools: Sequence[ToolRan]) -> dict[str, list[HostGpus]]:
+    """Return the readings of nvidia-smi beside burn-in, by host. They are recorded after their load."""
+    load: dict[str, str] = {}
+    found: dict[str, list[HostGpus]] = {}
+    for event in tools:
+        if event.tool in {NCCL, BURN_IN}:
+            load[event.host] = event.tool
+        elif (
+            event.tool == SAMPLES
+            and load.get(event.host) == BURN_IN
+            and not (event.problem or event.exit_code)
+        ):
+            try:
+                found[event.host] = read_samples(event.output)
+            except LayerError:
+                continue
+    return found
+
+
+def _under_load(samples: Sequence[HostGpus]) -> dict[str, dict[str, int]]:
+    """Return median clock and power, and the highest temperature, of each GPU that was not idle."""
+    values: dict[str, dict[str, list[int]]] = {}
+    for gpu in (gpu for sample in samples for gpu in sample.gpus if not gpu.is_idle):
+        of_gpu = values.setdefault(gpu.uuid, {})
+        for name, text in (
+            ("burn-in-clock", gpu.text("clocks/sm_clock")),
+            ("burn-in-power", gpu.text(*DRAWS)),
+            ("burn-in-temperature", gpu.text("temperature/gpu_temp")),
+        ):
+            number = number_of(text)
+            if number is not None:
+                of_gpu.setdefault(name, []).append(number)
+    return {
+        uuid: {
+            name: max(numbers) if name == "burn-in-temperature" else median(numbers)
+            for name, numbers in of_gpu.items()
+        }
+        for uuid, of_gpu in values.items()
+    }
+
+
+def _counts(gpu: HostGpu) -> dict[str, int]:
+    """Return the counters of the GPU that nvidia-smi prints as numbers."""
+    counts: dict[str, int] = {}
+    for path, text in gpu.elements:
+        digits = re.fullmatch("[0-9]+", text)
+        for name, pattern in _COUNTS.items():
+            if digits and pattern.fullmatch(path):
+                counts[name] = counts.get(name, 0) + int(text)
+    return counts
+
+
+def _facts(gpu: HostGpu) -> dict[str, str]:
+    """Return the facts of the GPU that change only with its hardware, firmware or settings."""
+    limit = gpu.text(*(f"{group}/{name}" for group in _POWER for name in _LIMITS))
+    facts: Mapping[str, str] = {
+        "product": gpu.model,
+        "vbios": gpu.vbios,
+        "inforom": gpu.inforom,
+        "memory": f"{gpu.memory_mib} MiB",
+        "ecc": {True: "on", False: "off", None: ""}[gpu.ecc_enabled],
+        "power limit": limit,
+        "mig": gpu.text("mig_mode/current_mig"),
+    }
+    return {name: text for name, text in facts.items() if text}
+
+
+_POWER: Final = ("gpu_power_readings", "power_readings")
+_LIMITS: Final = ("current_power_limit", "enforced_power_limit", "power_limit")

@@ -1,0 +1,100 @@
+"""Reads the baseline of a run: the figures of an earlier record of the same site."""
+
+import functools
+from pathlib import Path
+
+import msgspec
+
+from orchestrator.distribution import installed_version
+from validation.catalogue.thresholds import load_thresholds
+from validation.errors import ReportError
+from validation.judge.hosts.drift import Baseline
+from validation.judge.hosts.host_layer import HostScope
+from validation.layers.figures import measure
+from validation.report import log, manifest, record
+from validation.report.verify import verify
+
+
+class BaselineError(ReportError):
+    """The record cannot be the baseline of a run."""
+
+    exit_code = 2
+
+
+def read_baseline(directory: Path, scope: HostScope) -> Baseline:
+    """Return the figures of the record, as the baseline of a run on these hosts.
+
+    Raises BaselineError that names the fix if the record does not verify, or is of another build, site or cluster.
+    """
+    baseline = _verified(directory.resolve())
+    site, names = scope.site.name, {host.name for host in scope.site.hosts} | scope.site.away.keys()
+    hosts = {host.name for host in baseline.hosts}
+    if baseline.site != site or not names & hosts:
+        there = f"{baseline.site or 'a site without a name'} with {', '.join(sorted(hosts)[:4]) or 'no host'}"
+        raise BaselineError(
+            f"--baseline {directory}: is of another cluster, {there}; give a record of {site or 'this site'}"
+        )
+    return baseline
+
+
+def baseline_of(directory: Path) -> Baseline:
+    """Return the figures of a record with hosts, without verifying it. Raises BaselineError, ReportError."""
+    report, source = record.read(directory), log.read_log(directory)
+    scope = report.scope.hosts
+    if scope is msgspec.UNSET:
+        raise BaselineError(f"--baseline {directory}: has no hosts; give a record that was made with --site")
+    identity = report.identity or None
+    return Baseline(
+        run=report.volatile.run.id,
+        started=report.volatile.run.started,
+        version=report.tool.version,
+        verdict=report.verdict,
+        site=scope.site.name,
+        manifest_sha256=manifest.digest(directory),
+        identity_sha256=identity.sha256 if identity else "",
+        kube_system_uid=identity.kube_system_uid if identity else "",
+        hosts=measure(scope, source.events),
+        limits=load_thresholds().drift,
+    )
+
+
+@functools.cache
+def _verified(directory: Path) -> Baseline:
+    """Return the figures of a record that verifies here as a whole. Raises BaselineError.
+
+    A session asks for its hosts several times, and to verify a record takes seconds.
+    """
+    try:
+        result = verify(directory)
+    except ReportError as error:
+        raise BaselineError(f"--baseline {error}") from error
+    if result.problems:
+        raise BaselineError(
+            f"--baseline {directory}: does not verify: {result.problems[0]}; give a record that "
+            "`muster report verify` accepts"
+        )
+    report = record.read(directory)
+    if report.tool.version != installed_version() or not result.is_compared:
+        raise BaselineError(
+            f"--baseline {directory}: is of another build, muster {report.tool.version}, this is "
+            f"{installed_version()}; validate once with this build, and give that record"
+        )
+    if report.redacted:
+        raise BaselineError(f"--baseline {directory}: is redacted; give the record from which it was made")
+    return baseline_of(directory)
+
+
+def problems(report: record.Report, directory: Path) -> list[str]:
+    """Return a line if the record was not compared with the record in this directory, or has other figures of it.
+
+    Raises ReportError.
+    """
+    scope = report.scope.hosts
+    recorded = scope.baseline if scope else msgspec.UNSET
+    if recorded is msgspec.UNSET:
+        return [f"--baseline {directory}: the record names no baseline"]
+    right = baseline_of(directory)
+    if recorded.manifest_sha256 != right.manifest_sha256:
+        return [f"--baseline {directory}: the baseline is another record, {recorded.run}"]
+    same = recorded == msgspec.structs.replace(right, limits=recorded.limits)
+    return [] if same else [f"--baseline {directory}: the record has other figures of it"]
