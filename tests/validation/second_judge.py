@@ -124,8 +124,16 @@ def holds(pod: Json) -> bool:
     return bool(pod["change"] != "deleted" and pod["node"] and not finished(pod))
 
 
+def states(expected: Json) -> list[Json]:
+    return [expected, *expected.get("orElse", [])]
+
+
 def differs(world: World, expected: Json, evicted: set[str]) -> bool:
-    """Return whether the state differs from the expectation of a step."""
+    """Return whether the state differs from each state that a step expects."""
+    return all(differs_from(world, state, evicted) for state in states(expected))
+
+
+def differs_from(world: World, expected: Json, evicted: set[str]) -> bool:
     projects = set(expected["allocatedMilli"])
     allocated = dict.fromkeys(projects, 0)
     devices: dict[str, set[str]] = defaultdict(set)
@@ -194,7 +202,7 @@ def settled(step: Json, events: list[Json]) -> str:  # noqa: C901 - one rule, in
             since = now
         elif not good:
             since = None
-            if set(evicted.values()) - set(expected["evicted"]):
+            if set(evicted.values()) - {name for state in states(expected) for name in state["evicted"]}:
                 return "FAILED"
         return decided(now)
 
@@ -258,20 +266,24 @@ def unless_gaps(window: Json, events: list[Json]) -> str:
 
 def contradicted(step: Json, quotas: dict[str, int], weights: dict[str, int]) -> bool:
     """Return whether the oracle's answer differs from the expectation in a field that is not excused."""
-    expected, excused = step["expected"], set(step["excused"])
+    excused = set(step["excused"])
     running = divide(step["oracle"]["capacityMilli"], quotas, step["oracle"]["demands"], weights)
     allocated = dict.fromkeys(quotas, 0)
     for demand in running:
         allocated[demand["project"]] += demand["gpuMilli"] * demand["pods"]
     names = {(demand["project"], demand["name"]) for demand in running}
     pending = [d["name"] for d in step["oracle"]["demands"] if (d["project"], d["name"]) not in names]
-    answers = {
-        "allocated": all(allocated[p] == milli for p, milli in expected["allocatedMilli"].items()),
-        "total": sum(allocated.values()) == expected["totalMilli"],
-        "running": len(names) == expected["running"],
-        "pending": sorted(pending) == sorted(expected["pending"]),
-    }
-    return any(not good and field not in excused for field, good in answers.items())
+
+    def is_other(expected: Json) -> bool:
+        answers = {
+            "allocated": all(allocated[p] == milli for p, milli in expected["allocatedMilli"].items()),
+            "total": sum(allocated.values()) == expected["totalMilli"],
+            "running": len(names) == expected["running"],
+            "pending": sorted(pending) == sorted(expected["pending"]),
+        }
+        return any(not good and field not in excused for field, good in answers.items())
+
+    return all(map(is_other, states(step["expected"])))
 
 
 def divide(capacity: int, quotas: dict[str, int], demands: list[Json], weights: dict[str, int]) -> list[Json]:

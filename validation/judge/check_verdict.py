@@ -159,10 +159,11 @@ class StepWatch:
     def causes(self) -> list[str]:
         """Return why pods that should run do not run."""
         expected = self._check.expected
-        return explain_pods(self._state, self._check.projects, (*expected.pending, *expected.ended_jobs))
+        pending = {name for state in expected.states for name in state.pending}
+        return explain_pods(self._state, self._check.projects, (*sorted(pending), *expected.ended_jobs))
 
     def _note(self, now_ms: int) -> Convergence | None:
-        ruled_out = bool(set(self._evicted.values()) - set(self._check.expected.evicted))
+        ruled_out = bool(set(self._evicted.values()) - self._check.expected.may_be_evicted)
         return self._settling.note(now_ms, holds=not self.differences(), ruled_out=ruled_out)
 
     def _note_eviction(self, uid: str, project: str, workload: str) -> None:

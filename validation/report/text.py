@@ -70,6 +70,7 @@ def expected_lines(expected: Expectation | None) -> list[str]:
     if expected.gpus_in_use is not None:
         lines.append(f"{expected.gpus_in_use} devices in use")
     lines += [f"one GPU: {', '.join(group)}" for group in expected.same_gpu]
+    lines += [f"or: {'; '.join(expected_lines(other))}" for other in expected.or_else or ()]
     return lines
 
 

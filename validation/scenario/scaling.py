@@ -237,6 +237,7 @@ class _Scaling:
             # On a smaller site other jobs have fractions, too. The number of GPUs in use shows that they share.
             same_gpu=[] if self._ratio < 1 else expect.same_gpu,
             gpus_in_use=math.ceil(held) if shares else None,
+            or_else=[self._expect(other) for other in expect.or_else],
         )
 
     def _all(self, printed: Sequence[str]) -> list[str]:

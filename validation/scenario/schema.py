@@ -54,7 +54,7 @@ class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     `ended` are jobs that reached their time limit: they still exist, without a pod.
 
     If `allocated`, `total` or `running` is missing, it follows from the existing jobs that are not pending. If
-    `sameGpu` or `gpusInUse` is missing, it is not compared.
+    `sameGpu` or `gpusInUse` is missing, it is not compared. `orElse` are other states that are as good.
     """
 
     allocated: dict[str, Decimal] | None = None
@@ -65,6 +65,7 @@ class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     ended: list[str] = []
     same_gpu: list[list[str]] = []
     gpus_in_use: int | None = None
+    or_else: "list[Expect]" = []
 
 
 class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -11,7 +11,7 @@ from validation.scenario.commands import Action, Delete, Submit, demands, parse
 from validation.scenario.document import Document
 from validation.scenario.loaded import LoadedStep, StepCommand
 from validation.scenario.projects import LoadedProject
-from validation.scenario.schema import Cluster, Erratum, Step
+from validation.scenario.schema import Cluster, Erratum, Expect, Step
 from validation.scenario.upkeep import Upkeep, load_upkeep
 
 
@@ -66,7 +66,7 @@ class StepLoader:
             errata=tuple(step.errata),
             excused=self._excused(step),
             commands=commands,
-            expectation=self._expectation(step, (*place, "expect"), quotas, alive),
+            expectation=self._expectation(step.expect, (*place, "expect"), quotas, alive),
             demands=tuple(alive),
             capacity_milli=capacity_milli,
             division=division,
@@ -133,10 +133,9 @@ class StepLoader:
         return action
 
     def _expectation(
-        self, step: Step, place: tuple[str | int, ...], quotas: dict[str, int], alive: list[oracle.Demand]
+        self, expect: Expect, place: tuple[str | int, ...], quotas: dict[str, int], alive: list[oracle.Demand]
     ) -> Expectation:
-        expect = step.expect
-        self._check_names(step, place, quotas)
+        self._check_names(expect, place, quotas)
         running = [demand for demand in alive if demand.name not in expect.pending]
         allocated = dict.fromkeys(quotas, 0)
         if expect.allocated is None:
@@ -157,14 +156,18 @@ class StepLoader:
             same_gpu=tuple(tuple(group) for group in expect.same_gpu),
             gpus_in_use=expect.gpus_in_use,
             ended=tuple(sorted(self.ended & self._alive_names())) or msgspec.UNSET,
+            or_else=tuple(
+                self._expectation(other, (*place, "orElse", number), quotas, alive)
+                for number, other in enumerate(expect.or_else)
+            )
+            or msgspec.UNSET,
         )
 
     def _alive_names(self) -> frozenset[str]:
         return frozenset(demand.name for demand in demands(self.history))
 
-    def _check_names(self, step: Step, place: tuple[str | int, ...], quotas: dict[str, int]) -> None:
+    def _check_names(self, expect: Expect, place: tuple[str | int, ...], quotas: dict[str, int]) -> None:
         """Raise ScenarioError if the expectation names an unknown project or workload."""
-        expect = step.expect
         known = {name for action in self.history for name in _names(action)}
         for name in expect.allocated or {}:
             if name not in quotas:

@@ -14,9 +14,12 @@ from validation.judge.units import gpus
 class Expectation(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The exact values after a step has settled. GPU quantities are in thousandths.
 
-    Only the devices need not be exact: `same_gpu` and `gpus_in_use` give conditions on them. `ended` are jobs that
-    reached their time limit, and still exist without a pod. The key is absent if there is none, as in records of older
-    versions.
+    Only the devices need not be exact: `same_gpu` and `gpus_in_use` give conditions on them.
+
+    - `ended`: jobs that reached their time limit, and still exist without a pod.
+    - `or_else`: other states that are as good. Example: two teams are equal, and either may have to pause a job.
+
+    The keys of both are absent if there is none, as in records of older versions.
     """
 
     allocated_milli: dict[str, int]
@@ -28,6 +31,17 @@ class Expectation(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     gpus_in_use: int | None = None
     """How many physical devices are in use, in whole or in part."""
     ended: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    or_else: "tuple[Expectation, ...] | msgspec.UnsetType" = msgspec.UNSET
+
+    @property
+    def states(self) -> "tuple[Expectation, ...]":
+        """This state and the others that are as good."""
+        return (self, *(self.or_else or ()))
+
+    @property
+    def may_be_evicted(self) -> frozenset[str]:
+        """The jobs that are evicted in one of the states."""
+        return frozenset(name for state in self.states for name in state.evicted)
 
     @property
     def ended_jobs(self) -> frozenset[str]:
@@ -84,7 +98,14 @@ def observe(state: State, evicted: Sequence[str], projects: Sequence[str]) -> Ac
 
 
 def differences(expected: Expectation, actual: Actual) -> list[str]:
-    """Return one line for each value that differs from the expectation; empty if it is satisfied."""
+    """Return one line for each value that differs from the expectation; empty if it is satisfied.
+
+    Of several expected states, the first one with the fewest differences counts.
+    """
+    return min((_differences(state, actual) for state in expected.states), key=len)
+
+
+def _differences(expected: Expectation, actual: Actual) -> list[str]:
     lines = [line for _, line in _allocation_differences(expected, actual)]
     if expected.gpus_in_use is not None and expected.gpus_in_use != actual.gpus_in_use:
         lines.append(f"GPUs in use: expected {expected.gpus_in_use}, are {actual.gpus_in_use}")
@@ -124,7 +145,7 @@ def contradictions(
     expected: Expectation, division: oracle.Division, excused: Collection[str] = ()
 ) -> list[str]:
     """Return one line for each value for which the oracle and the expectation differ, except for the fields in
-    `excused`.
+    `excused`. The oracle need agree with only one of the expected states.
 
     Evictions and devices are not compared: the oracle divides one pool of GPUs and has no past.
     """
@@ -137,7 +158,11 @@ def contradictions(
         gpus_in_use=0,
         devices={},
     )
-    return [line for field, line in _allocation_differences(expected, derived) if field not in excused]
+    lines = [
+        [line for field, line in _allocation_differences(state, derived) if field not in excused]
+        for state in expected.states
+    ]
+    return min(lines, key=len)
 
 
 def _allocation(expected: Mapping[str, int], actual: Mapping[str, int]) -> list[str]:

@@ -56,6 +56,25 @@ def test_unexpected_evictions_are_a_difference() -> None:
     assert wrong(expect(evicted=("a", "b")), evicted=("a",)) == ["not evicted but should be: b"]
 
 
+def test_one_of_several_expected_states_is_enough_and_a_mixture_of_them_is_none() -> None:
+    paused = expect(pending=("a",), evicted=("a",))
+    either = expect(1000, running=1, or_else=(paused,))
+    assert either.may_be_evicted == {"a"}
+    assert not wrong(either, RUNNING)
+    assert not wrong(either, SUBMIT, WAITING, evicted=("a",))
+    assert wrong(either, RUNNING, evicted=("a",)) == ["evicted but should not be: a"]
+    assert wrong(either, SUBMIT, WAITING) == ["not evicted but should be: a"]
+
+
+def test_the_oracle_need_agree_with_one_of_several_states() -> None:
+    demands = [Demand("p", "a", 1000, preemptible=True, priority=0, pods=1, min_member=1)]
+    division = divide(2000, [Project("p", 2000), Project("q", 0)], demands)
+    paused = expect(pending=("a",))
+    assert contradictions(paused, division)
+    assert not contradictions(expect(pending=("a",), or_else=(expect(1000, running=1),)), division)
+    assert contradictions(expect(pending=("a",), or_else=(expect(2000, running=1),)), division)
+
+
 def test_sharing_a_gpu_means_one_and_the_same_device_of_one_node() -> None:
     first = pod(1, "a", gpu_milli=500)
     together = pod(2, "b", gpu_milli=500)
