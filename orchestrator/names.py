@@ -180,8 +180,9 @@ SNAPSHOTS_ANNOTATION: Final = f"{GROUP}/snapshots"
 """On a Job that has succeeded, written by the operator: the snapshots of its volumes, comma separated names."""
 
 AFTER_ANNOTATION: Final = f"{GROUP}/after"
-"""On a suspended Job: its unmet dependencies, `JOB:STATE:UID` with commas between them. The operator removes each that
-is met, and starts the Job with the last one."""
+"""On a suspended Job: its unmet dependencies, `JOB:STATE:UID` with commas between them. The operator removes each
+dependency that is met. When it removes the last one, it starts the Job.
+"""
 
 TIMED_OUT_ANNOTATION: Final = f"{GROUP}/timed-out-at"
 """On a StatefulSet or Job that was stopped because it ran longer than its project allows: the time of the stop, RFC

@@ -56,7 +56,7 @@ class _Watched:
 
     @property
     def mean_percent(self) -> int | None:
-        """Its mean utilization in the last samples, rounded up: at least 1 if the GPU was used at all."""
+        """The mean utilization of the GPU in the last samples, rounded up: at least 1 if the GPU was used at all."""
         if not self.utilization:
             return None
         return -(-sum(self.utilization) // len(self.utilization))

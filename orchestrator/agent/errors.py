@@ -1,4 +1,4 @@
-"""A source that the agent cannot reach; it continues without.
+"""Sources that the agent cannot reach. The agent continues without them.
 
 MusterError
 ├── NvmlUnavailable     the driver's library is not there, or does not answer

@@ -80,7 +80,7 @@ _DIRECTORIES: Final = (
 class Nvml:
     """One opened NVML, of `driver_root` or wherever the linker finds it.
 
-    Not for several threads at once: calls may block while a GPU is in trouble.
+    Only for one thread at a time: calls may block while a GPU is in trouble.
     """
 
     def __init__(self, driver_root: Path | None = None) -> None:

@@ -68,7 +68,7 @@ class Changes:
         self._at = 0.0
 
     def next(self, spec: GpuNodeSpec, now: float) -> GpuNodeSpec | None:
-        """Return the value to write now, None if there is none."""
+        """Return the value to write now; None if no change is worth a write."""
         before = self._written
         if before is not None and not _is_due(before, spec, now - self._at):
             return None

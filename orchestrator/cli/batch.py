@@ -140,8 +140,8 @@ def resume(*, wanted: "_Wanted", inventory: Path | None, state_dir: Path | None)
 
 
 def _resume_site(inventory: Path, state_dir: Path | None) -> int:
-    """Continue the installation by the installer's command, which is an entry point: this package does not import
-    it.
+    """Continue the installation by the installer's command. An entry point names it, because this package does not
+    import the installer.
     """
     from importlib.metadata import entry_points
 

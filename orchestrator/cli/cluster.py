@@ -1,4 +1,6 @@
-"""`muster cluster`: the contexts of the kubeconfig, the selected one, and the skipped objects of its operator."""
+"""`muster cluster`: the contexts of the kubeconfig, the current context, and the objects that the operator of its
+cluster skips.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final

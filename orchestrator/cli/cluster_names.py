@@ -17,7 +17,7 @@ def completing(kind: str) -> Callable[[click.Context, click.Parameter, str], lis
 
 
 def _names(kind: str, settings: Settings, incomplete: str) -> list[str]:
-    """Return the names of a kind that begin with `incomplete`; none if the cluster does not answer."""
+    """Return the names of a kind that begin with `incomplete`; the list is empty if the cluster does not answer."""
     from http.client import HTTPException
 
     from orchestrator.errors import MusterError

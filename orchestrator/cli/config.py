@@ -1,4 +1,6 @@
-"""`muster config`: the default project and the current cluster, by the command names of newer scripts."""
+"""`muster config`: the default project and the current cluster. Scripts for newer command lines use these names of
+the commands.
+"""
 
 import click
 

@@ -29,7 +29,9 @@ from orchestrator.submit.protection import PolicyMode
 
 
 class Duration(click.types.StringParamType):
-    """A time such as 90s or 1h30m, and `never` if `never` is set. `config_of` reads it."""
+    """A time such as 90s or 1h30m. If the attribute `never` is set, the word `never` is allowed too. `config_of`
+    reads it.
+    """
 
     name = "duration"
 

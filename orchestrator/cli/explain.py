@@ -105,7 +105,7 @@ async def _is_silent(client: "AsyncClient") -> bool:
 
 
 async def _projects(client: "AsyncClient") -> "list[Project]":
-    """Return the projects; none for a member without other roles."""
+    """Return the projects. The list is empty for a user who is only a member of a project."""
     from orchestrator.cluster.errors import Forbidden
 
     with suppress(Forbidden):

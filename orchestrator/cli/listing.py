@@ -1,4 +1,4 @@
-"""`muster list`: jobs, and the other things that a cluster has."""
+"""`muster list`: jobs, projects, nodes, clusters and templates."""
 
 import time
 from typing import TYPE_CHECKING, Final

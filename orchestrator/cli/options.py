@@ -151,7 +151,7 @@ def _cluster_wants_value(token: str, takes: set[str]) -> bool:
 
 
 class Group(click.Group):
-    """A group whose commands have additional names from older and newer scripts."""
+    """A group whose commands have additional names, which scripts for older and newer command lines use."""
 
     def __init__(self, *arguments: Any, aliases: Mapping[str, str] | None = None, **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)

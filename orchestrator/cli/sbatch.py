@@ -33,9 +33,9 @@ _WRAP: Final = "wrap"
 def sbatch(ctx: click.Context, /, words: tuple[str, ...]) -> int:
     """Submit a batch script of Slurm.
 
-    OPTIONS are those of sbatch, and the long options of `muster submit`, such as --image. The script has options
-    in lines that begin with #SBATCH, and options of `muster submit` in lines that begin with #MUSTER. If a line
-    cannot do the same here, nothing is submitted, and each such line is named.
+    OPTIONS are those of sbatch, and the long options of `muster submit`, such as --image. The script has options in
+    lines that begin with #SBATCH, and options of `muster submit` in lines that begin with #MUSTER. If a line cannot
+    have the same effect in the cluster, the command submits nothing and names each such line.
     """
     from orchestrator.submit.slurm_job import translate
     from orchestrator.submit.slurm_script import read_script

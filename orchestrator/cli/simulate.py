@@ -51,7 +51,7 @@ def simulate(
 ) -> None:
     """Run the scheduler on a snapshot FILE: show bindings, evictions and pending jobs, with reasons.
 
-    Evicted pods are pending again at once, and no pod ends by itself. The command reads the file alone and
+    Evicted pods are pending again immediately, and no pod ends by itself. The command reads the file alone and
     writes nothing.
     """
     from orchestrator.planner import plan

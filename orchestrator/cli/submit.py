@@ -184,9 +184,8 @@ async def _filled(
     scope: Scope,
     problem: UsageError | None,
 ) -> Mapping[str, Any]:
-    """Return the values of the flags, with templates' values for the others.
-
-    Raises the error of a flag without a value.
+    """Return the values of the flags, completed by the values of templates. Raises `problem`, if set, if no template
+    applies.
     """
     templates = await client.templates_to_apply(request.values["template"], project=scope)
     if problem is not None and not templates:

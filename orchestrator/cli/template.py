@@ -1,4 +1,4 @@
-"""`muster template`: defaults and required values for options that submit leaves open."""
+"""`muster template`: defaults and required values for flags of submit that the command line does not set."""
 
 import sys
 from pathlib import Path

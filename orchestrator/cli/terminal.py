@@ -90,7 +90,7 @@ def _raw(descriptor: int) -> Iterator[None]:
 
 @asynccontextmanager
 async def _dying_tidily() -> AsyncIterator[None]:
-    """Turn signals that would end the program at once into an orderly end, with the exit code of a shell."""
+    """On a signal that would end the program, end it in an orderly way, with the exit code of a shell."""
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     received: list[signal.Signals] = []

@@ -49,8 +49,8 @@ def what_if(
 ) -> None:
     """Show bindings, evictions and pending jobs after a change of jobs or quotas, and write nothing.
 
-    The command applies all changes at once: quotas first, then deletions, then submissions. It compares the
-    result with the state that the cluster would reach without the changes.
+    The command applies all changes before the first decision: quotas first, then deletions, then submissions. It
+    compares the result with the state that the cluster would reach without the changes.
     """
     from orchestrator.simulation import change
     from orchestrator.simulation.outcome import compare

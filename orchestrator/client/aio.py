@@ -393,7 +393,7 @@ class AsyncClient:
         return await self._projects.get(name)
 
     async def create_project(self, name: str, spec: ProjectSpec, *, wait: bool = True) -> str:
-        """Create a project and return its namespace; if `wait` is False, return "" at once.
+        """Create a project and return its namespace; if `wait` is False, return "" without waiting.
 
         Raises ProjectRefused if the quotas would exceed the cluster, OperatorSilent if no operator makes the
         namespace.

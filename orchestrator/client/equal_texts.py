@@ -19,11 +19,13 @@ If there are more, all are forgotten: most are names and uids, which occur once 
 MAX_LENGTH: Final = 200
 """Maximum length of a shared text. Long texts are annotations of users; sharing would keep every version of them."""
 MAX_DEPTH: Final = 16
-"""Maximum depth of shared texts; jobs of `muster submit` have eight levels, some more with affinities."""
+"""Maximum nesting depth at which texts are shared. Jobs of `muster submit` have eight levels, or some more with
+affinities.
+"""
 
 
 class EqualTexts:
-    """The texts so far, each once."""
+    """The texts that were seen so far, each stored once."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}

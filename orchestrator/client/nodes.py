@@ -111,7 +111,7 @@ class NodeClient:
 async def while_some_answer(
     questions: Iterable[Coroutine[Any, Any, Answer]], patience_seconds: float
 ) -> list[Answer]:
-    """Ask all questions at once. Return the answers if no further answer comes for `patience_seconds`.
+    """Ask all questions at the same time. Return the answers if no further answer comes for `patience_seconds`.
 
     Example: 3 of 40 nodes do not answer, and the patience is 1 s. Then the 37 answers return after 1 s, not after 3 s.
     """

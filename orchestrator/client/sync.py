@@ -103,8 +103,8 @@ def _context(
 class Client:
     """A session with one cluster: `with Client() as client:`, or `client = Client()` and at the end `client.close()`.
 
-    The arguments are those of `AsyncClient.of_kubeconfig`. Every method raises MusterError. Not for several threads at
-    once.
+    The arguments are those of `AsyncClient.of_kubeconfig`. Every method raises MusterError. Only for one thread at a
+    time.
     """
 
     def __init__(

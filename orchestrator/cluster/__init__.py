@@ -1,1 +1,1 @@
-"""The Kubernetes boundary: everything above it speaks domain types."""
+"""The access to the Kubernetes API, with typed objects for the packages above it."""

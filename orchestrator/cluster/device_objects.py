@@ -87,7 +87,7 @@ class DeviceConstraint(Wire, frozen=True):
 
 
 class DeviceClaim(Wire, frozen=True):
-    """The request of a claim."""
+    """The requests of a ResourceClaim, with constraints on their devices and parameters for drivers."""
 
     requests: list[DeviceRequest] = []
     constraints: list[DeviceConstraint] = []
@@ -116,7 +116,7 @@ class DeviceRequestResult(Wire, frozen=True):
 
 
 class DeviceAllocation(Wire, frozen=True):
-    """The devices that a claim holds."""
+    """The devices that a ResourceClaim holds, and the parameters for their drivers."""
 
     results: list[DeviceRequestResult] = []
     config: list[DeviceConfiguration] = []
@@ -131,7 +131,7 @@ class AllocationResult(Wire, frozen=True):
 
 
 class ResourceClaimConsumer(Wire, frozen=True):
-    """A user of a claim."""
+    """An object for which a ResourceClaim is reserved, such as a pod."""
 
     resource: str = ""
     name: str = ""
@@ -163,7 +163,7 @@ class ClaimMetadata(Metadata, frozen=True):
 
 
 class ResourceClaim(Wire, frozen=True):
-    """A claim of devices."""
+    """A ResourceClaim: a request for devices, and their allocation."""
 
     metadata: ClaimMetadata = ClaimMetadata()
     spec: ResourceClaimSpec = ResourceClaimSpec()

@@ -87,5 +87,7 @@ async def served_version(transport: Transport, group: str, versions: Sequence[st
 
 
 async def probe(transport: Transport, resource: Resource, namespace: str | None = None) -> None:
-    """Raise the ClusterError of a list of the resource, if the list fails. `namespace` None lists the whole cluster."""
+    """List one object of the resource, to find out whether that is possible. `namespace` None lists the whole
+    cluster. Raises leaves of ClusterError.
+    """
     await transport.get(resource.path(namespace), _Anything, params={"limit": 1})

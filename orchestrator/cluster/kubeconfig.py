@@ -290,7 +290,7 @@ def tls_context(authority: bytes | None) -> ssl.SSLContext:
 def _load_pair(context: ssl.SSLContext, user: Entry, certificate: bytes, key: bytes) -> None:
     """Load a client certificate.
 
-    The ssl module takes only files, so the key is written to a private file and deleted at once.
+    The ssl module takes only files, so the key is written to a private file, which is deleted after the load.
     """
     with tempfile.TemporaryDirectory(prefix="muster-") as folder:
         pair = Path(folder) / "pair.pem"

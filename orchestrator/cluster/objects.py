@@ -417,7 +417,7 @@ class PodDisruptionBudgetStatus(Wire, frozen=True):
 
 
 class PodDisruptionBudget(Object, frozen=True):
-    """A limit on how many pods of a selector may be evicted at once."""
+    """A limit on how many pods of a selector may be unavailable at the same time because of evictions."""
 
     resource = resources.POD_DISRUPTION_BUDGETS
 

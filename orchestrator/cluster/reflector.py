@@ -196,7 +196,7 @@ class Reflector(Generic[T]):
                 await self._begin()
                 await self._watch_on()
             except ClusterError as error:
-                # Wait, unless the version has expired: then a new list helps at once.
+                # Wait, unless the version has expired: then a new list helps immediately.
                 expired = isinstance(error, Gone) and self.state is State.WATCHING and self._failures == 0
                 await self._failed(error, wait=not expired)
 

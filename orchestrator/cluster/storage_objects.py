@@ -22,7 +22,7 @@ class DataSource(Wire, frozen=True):
 class ClaimSpec(Wire, frozen=True):
     """The specification of a PVC; `volume_name` is "" while it has no volume.
 
-    The API server keeps `data_source` and `data_source_ref` as they were when the claim was made.
+    The API server keeps `data_source` and `data_source_ref` as they were when the PVC was created.
     """
 
     storage_class_name: str | None = None
@@ -42,7 +42,7 @@ class ClaimStatus(Wire, frozen=True):
 
 
 class PersistentVolumeClaim(Object, frozen=True):
-    """A claim of a volume."""
+    """A PersistentVolumeClaim, the request for a volume."""
 
     resource = resources.CLAIMS
 
@@ -121,7 +121,7 @@ class SnapshotStatus(Wire, frozen=True):
 
 
 class VolumeSnapshot(Object, frozen=True):
-    """A snapshot of a claim's volume (external-snapshotter)."""
+    """A snapshot of a PVC's volume (external-snapshotter)."""
 
     resource = resources.VOLUME_SNAPSHOTS
 

@@ -22,7 +22,9 @@ POD_WATCH_SECONDS: Final = 240
 """How long one watch of a pod lasts before it is begun anew, for a command that waits for the pod."""
 MIN_WATCH_SECONDS: Final = 300
 MAX_WATCH_SECONDS: Final = 600
-"""Minimum and maximum duration of a reflector's watch. It is random, so that not all watches restart at once."""
+"""Minimum and maximum duration of a reflector's watch. It is random, so that not all watches restart at the same
+time.
+"""
 CLOSE_SECONDS: Final = 2.0
 """How long the closing of a connection may take."""
 KEEP_ALIVE_SECONDS: Final = 30
@@ -36,7 +38,7 @@ class Limits:
     `request_seconds` is for all of it, `connect_seconds` for the connection. A watch may be silent for
     `watch_grace_seconds` longer than its requested duration. A request is tried at most `attempts` times, after
     `backoff_seconds` that double each time. If the server asks for a delay above `max_retry_after_seconds`, the request
-    is not repeated. `connections` is how many requests are under way at once.
+    is not repeated. `connections` is the maximum number of concurrent requests.
     """
 
     connect_seconds: float = 10

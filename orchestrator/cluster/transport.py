@@ -161,7 +161,7 @@ class Transport:
         With `metadata_only`, the server sends only the metadata of the objects.
 
         If the server forgets the first pages before the last is read (410), the list starts again. The third try asks
-        for everything at once.
+        for everything in one page.
         """
         return await self._list(resource_path, kind, builtins.list, params, metadata_only=metadata_only)
 

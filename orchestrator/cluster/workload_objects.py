@@ -8,7 +8,9 @@ from orchestrator.cluster.wire import Condition, LabelSelector, Object, Wire
 
 
 class JobSpec(Wire, frozen=True):
-    """The specification of a job: `parallelism` pods run at once until `completions` pods have succeeded."""
+    """The specification of a job: at most `parallelism` pods run at the same time, until `completions` pods have
+    succeeded.
+    """
 
     parallelism: int | None = None
     completions: int | None = None

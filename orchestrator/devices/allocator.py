@@ -97,9 +97,9 @@ class DeviceAllocator:
     ) -> Answer:
         """Return devices on the node for all claims of the group together. The ledger is unchanged.
 
-        If a node lacks the devices, later calls with an equal group fail at once until a device of the node's pools is
-        released. `among` has, by claim key, the devices that the claim may get, best first. Other claims may get all
-        devices, in the order of pools.
+        If a node lacks the devices, later calls with an equal group fail without a search until a device of the node's
+        pools is released. `among` has, by claim key, the devices that the claim may get, best first. Other claims may
+        get all devices, in the order of pools.
         """
         unsatisfiable = self._unsatisfiable_for(group)
         if place.name in unsatisfiable:

@@ -33,7 +33,9 @@ def _charged(requested_nano: int | None, capacity: Capacity) -> int:
 
 
 def _in_range(requested_nano: int, min_nano: int, step_nano: int) -> int:
-    """Return the least allowed amount: the minimum plus steps. Steps are rounded to whole numbers, as in Kubernetes."""
+    """Return the least allowed amount that is enough: the minimum plus whole steps. Steps are rounded up to whole
+    numbers, as in Kubernetes.
+    """
     if requested_nano < min_nano:
         return min_nano
     if not step_nano:

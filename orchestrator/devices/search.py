@@ -44,7 +44,9 @@ class WorkBoundExceeded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The next choice: a device for an alternative of a request; `alternative` -1: the alternative itself."""
+    """The next choice: a device for the chosen alternative of a request. If `alternative` is -1, the alternative
+    itself is the next choice.
+    """
 
     claim: int = 0
     request: int = 0
@@ -309,7 +311,9 @@ class Search:
         return amounts
 
     def _take(self, claim: int, request: Request, candidate: Candidate, *, must: bool) -> bool:
-        """Choose the device and return true if possible. Raises CannotAllocate for `must` and a failed constraint."""
+        """Choose the device and return true if that is possible. Raises CannotAllocate if the request must get the
+        device (`must`) and a constraint forbids it.
+        """
         amounts = self._remaining_capacity(request, candidate)
         if (amounts is None and not must) or self._is_forbidden(request, candidate):
             return False

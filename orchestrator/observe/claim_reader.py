@@ -108,7 +108,9 @@ class ClaimReader:
         return {other for key in (*before, *keys) for other in self._users.get(key, _NO_USERS)} - {uid}
 
     def foreign_gpus(self, node: str, is_ours: Callable[[str], bool]) -> tuple[int, ...]:
-        """Return the node's GPUs (indices) in claims that are reserved only for pods (uids) without `is_ours`."""
+        """Return the indices of the node's GPUs in claims that are reserved only for other pods. `is_ours` returns
+        whether a pod (uid) is in a workload of muster.
+        """
         gpus = self.slices.gpus().get(node)
         if gpus is None:
             return ()
@@ -222,7 +224,8 @@ class ClaimReader:
         """Whether the claim's GPUs count for this pod: an allocation counts once, a request once for each pending
         workload.
 
-        If several pending workloads share the claim, each can be the first to start, which then needs the GPUs.
+        If several pending workloads share the claim, its GPUs count for each of them, because each can be the first to
+        start.
         """
         users = self._users.get(key, _NO_USERS).values()
         if _leaves(pod) and not self._is_given_up(key):

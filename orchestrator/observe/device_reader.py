@@ -43,7 +43,9 @@ Given = Mapping[tuple[str, str], tuple[int, ...]]
 
 
 class Tenant(NamedTuple):
-    """A bound pod that can use GPUs, and its request. `is_foreign`: it is in no project; no decision is made."""
+    """A bound pod that can use GPUs, and its request. `is_foreign`: the pod is in no project, so the scheduler
+    decides nothing about it.
+    """
 
     pod: Pod
     request: Request
@@ -172,7 +174,7 @@ class DeviceReader:
             tenants[uid] for uid in sorted(tenants, key=lambda uid: _age(tenants[uid])) if uid not in assigned
         ]
         admitted = [tenant for tenant in in_order if _is_as_muster_writes(tenant)]
-        # fractions first: their reservation holds exactly this GPU, whole GPUs can be any others
+        # fractions first: their reservation pod holds exactly this GPU, while any GPUs serve a request for whole GPUs
         admitted.sort(key=lambda tenant: not tenant.request.is_shared)
         held = assigned | _settle(node, admitted)
         in_order = [tenant for tenant in in_order if tenant.pod.metadata.uid not in held]

@@ -1,4 +1,4 @@
-"""Outsiders: bound pods with GPUs in namespaces of projects that muster did not schedule. Each is one workload.
+"""Outsiders: bound pods with GPUs that muster did not schedule, in namespaces of projects. Each is one workload.
 
 An outsider counts for its project like any other pod, and its GPUs over quota can be reclaimed. No other decision
 concerns an outsider: no successor is started, it is not migrated, and no gang is assumed.

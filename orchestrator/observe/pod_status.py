@@ -17,7 +17,7 @@ _NOT_STARTED: Final = frozenset(("ContainerCannotRun", "StartError"))
 HOPELESS: Final = frozenset(("InvalidImageName", "ErrImageNeverPull"))
 """Reasons of waiting containers that a later attempt of the kubelet does not remove."""
 _TOO_LITTLE: Final = "OutOf"
-"""The kubelet's reason if its node lacks a resource begins with this, then the resource: `OutOfcpu`."""
+"""Prefix of the kubelet's reason if its node lacks a resource. The name of the resource follows: `OutOfcpu`."""
 _REJECTED: Final = frozenset(
     (
         # pkg/kubelet of Kubernetes: lifecycle/predicate.go, the topology and CPU managers; filters of its scheduler
@@ -28,7 +28,7 @@ _REJECTED: Final = frozenset(
         *("SMTAlignmentError", "NodeAffinity", "NodeName", "NodePorts", "TaintToleration"),
     )
 )
-"""Reasons of a kubelet that does not admit a pod."""
+"""Reasons that a kubelet gives if it does not admit a pod."""
 _ENDED: Final = frozenset(("DeadlineExceeded", "Preempting", "NodeShutdown", "Terminated"))
 """Reasons of pods that ended early although their node could run them."""
 _NORMAL: Final = frozenset(("", "ContainerCreating", "PodInitializing"))
@@ -88,7 +88,9 @@ def rejection_reason(pod: Pod) -> str:
 
 
 def start_problem(pod: Pod) -> tuple[str, str]:
-    """Return reason and message why a container has not started; both are empty if the kubelet reports none."""
+    """Return the kubelet's reason and message for a container that has not started; both are empty if there are
+    none.
+    """
     for container in _containers(pod):
         for state in (container.state, container.last_state):
             found = state.waiting or state.terminated

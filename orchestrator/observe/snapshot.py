@@ -293,7 +293,7 @@ class Together:
     """The pods of one workload, oldest first, as Kubernetes object and planner object, with facts about the workload.
 
     `chain` has its owners, `succeeded` its succeeded pods. `stale_since_us` is the time since which the gang is below
-    its minimum; it counts only if the gang is.
+    its minimum; it has an effect only while the gang is below it.
     """
 
     uid: str

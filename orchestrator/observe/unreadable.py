@@ -3,7 +3,7 @@
 read ──> readable ───────────────────────────────────> snapshot
   └────> unreadable: a pending pod ──────────────────> stays pending, with the reason
                      a pod that holds GPUs ──────────> holds them, as far as they are known, else all of its node
-                     a node, a project, a budget ────> is not counted with (a budget: protects all it might)
+                     a node, a project, a budget ────> is left out (a budget: no pod of its namespace is evicted)
 """
 
 import logging

@@ -1,7 +1,7 @@
 """The chunks of a workload: the pods that start together or not at all, and the pods that are evicted together.
 
 The minimum of a gang (`min_member` pods, or the tree of sub-groups) is one chunk, and every elastic pod is a chunk of
-its own. Evictions have the opposite order: elastic pods one by one, then all others at once.
+its own. Evictions have the opposite order: elastic pods one by one, then all others together.
 """
 
 from collections.abc import Collection, Hashable, Sequence
@@ -43,7 +43,7 @@ def is_stale(workload: Workload, now_us: int, grace_seconds: int) -> bool:
 
 
 def held_parts(workload: Workload) -> tuple[Chunk, list[Pod]]:
-    """Return the running pods: those of the minimum, and the elastic pods in the order of their starts by a gang."""
+    """Return the running pods that fill the minimum, and the elastic pods in the order in which a gang starts them."""
     if workload.groups is not None:
         return _held_tree(workload, workload.groups)
     if len(workload.pods) == 1 == workload.min_member:

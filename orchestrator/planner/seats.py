@@ -154,7 +154,7 @@ class Seats:
                     yield from seats.values()
 
     def workload(self, name: str) -> Workload:
-        """Return the workload with this id; its evicted pods are terminating, and its nominated pods run."""
+        """Return the workload with this id, its evicted pods as terminating and its nominated pods as running."""
         start = self._start[name]
         if name not in self._current:
             return start
@@ -295,7 +295,7 @@ class Queues:
         return has_gang(workload) or self.stage(workload.id) > _WAITS
 
     def start(self, workload: Workload, placed: Placed) -> None:
-        """Remove the chunks of these pods from the queue. A nomination can place several chunks at once."""
+        """Remove the chunks of these pods from the queue. A nomination can place several chunks together."""
         pods = {pod.id for pod, _ in placed}
         chunks, started, stage, _ = self._of(workload.id)
         while started < len(chunks) and pods.issuperset(pod.id for pod in chunks[started]):

@@ -68,7 +68,7 @@ def _unstarted(snapshot: Snapshot, plan: Plan) -> Iterator[Rejection]:
 
 
 def after_decision(snapshot: Snapshot, plan: Plan) -> Snapshot:
-    """The snapshot after the plan, if every evicted pod ends at once and its successor is pending."""
+    """The snapshot after the plan, if every evicted pod ends immediately and its successor is pending."""
     return replace_pods(apply_plan(snapshot, plan), (eviction.pod for eviction in plan.evictions))[0]
 
 
@@ -174,7 +174,7 @@ class Departures:
         )
 
     def lose(self, pods: Iterable[str]) -> None:
-        """Remove pods at once, as if their node had failed. Their successors are pending."""
+        """Remove pods without a grace period, as if their node had failed. Their successors are pending."""
         self._remaining |= dict.fromkeys(pods, 0)
         self._finish()
 

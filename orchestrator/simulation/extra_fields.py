@@ -3,8 +3,7 @@
 `forms.COVERED` names the fields of every model class with a short form. The others are added to the form under their
 names in camelCase, in their own units and with their own defaults.
 
-So a new field of the model needs no other code. It is at once in the file, in its JSON Schema and in the check of
-unknown keys.
+So a new field of the model needs no other code. The file, its JSON Schema and the check of unknown keys then have it.
 """
 
 import dataclasses
@@ -26,7 +25,7 @@ _MADE: dict[type, type[msgspec.Struct]] = {}
 def completed(
     form: type[FormType], covered: Mapping[type, Iterable[str]], *replaced: Field
 ) -> type[FormType]:
-    """The form and, of each class in `covered`, the fields that it does not name there, UNSET by default.
+    """The form with more fields: of each class in `covered`, those that are not named there. They are UNSET by default.
 
     `replaced` are fields of the form that get another type: name, type and default.
     """

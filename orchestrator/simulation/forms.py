@@ -85,7 +85,7 @@ class RequirementForm(Form, frozen=True, kw_only=True):
 
 
 class RequestForm(Form, frozen=True, kw_only=True):
-    """The request of a pod, and its constraints. Default of each: nothing, any node.
+    """The request of a pod, and its constraints. By default the pod requests nothing and can run on any node.
 
     `gpus` are whole devices or, below 1, a fraction of one device. `requests` are quantities of other resources by
     name. `nodeTerms` is a list of terms: a node must meet all expressions of at least one term.

@@ -63,7 +63,9 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class ProjectChange:
-    """A project's `gpu_milli` before and after. A quota of None: unlimited, or before: the project was unknown."""
+    """A project's `gpu_milli` before and after. A quota of None means unlimited. A `quota_before` of None can also
+    mean that there was no such project.
+    """
 
     project: str
     quota_before: int | None

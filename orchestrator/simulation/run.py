@@ -42,8 +42,8 @@ def settle(
 ) -> Run:
     """Plan and apply until a plan changes nothing and no pod is terminating, at most `max_decisions` times.
 
-    Terminating pods use their devices for `grace_decisions` decisions. Their successors are pending at once, or, with
-    `late_successors`, after the end of their predecessors.
+    Terminating pods use their devices for `grace_decisions` decisions. Their successors are pending immediately or,
+    with `late_successors`, after the end of their predecessors.
     """
     cluster = Departures(snapshot, lambda _: grace_decisions, lambda _: late_successors)
     steps: list[Plan] = []
@@ -61,7 +61,7 @@ def settle(
 
 
 def decide_once(snapshot: Snapshot, *, planner: Planner = plan) -> Run:
-    """Plan once and apply the plan. The successors of evicted pods are pending at once."""
+    """Plan once and apply the plan. The successors of evicted pods are pending immediately."""
     decision = planner(snapshot)
     after = after_decision(snapshot, decision)
     if after is snapshot:

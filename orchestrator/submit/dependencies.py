@@ -1,7 +1,7 @@
 """The jobs that a job depends on: the value of `--after`, and the annotation that keeps it.
 
 A job with dependencies is a suspended Job with the annotation `muster.dev/after`. The operator removes each dependency
-that is met, and starts the Job with the last one. No other object keeps them.
+that is met, and starts the Job when it removes the last one. No other object keeps them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RULE: Final = "{after} {text!r} is not possible: write JOB or JOB:STATE, where 
 class Dependency:
     """A job of the same project and the state that it must reach, one of STATES.
 
-    `uid` is that of the job at the submission, which fills it in: a later job of the same name is another one.
+    The submission fills in `uid`, the job's uid at that time, because a later job can have the same name.
     """
 
     job: str

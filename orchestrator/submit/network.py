@@ -81,7 +81,9 @@ def ingress_path(submission: Submission, project: str, port: Port) -> str:
 
 
 def alias_path(submission: Submission, port: Port) -> str:
-    """Return `/<name>`, the path of the command line of 2020. The port number follows if there are several ports."""
+    """Return `/<name>`, the path that the command line of 2020 gave a job, followed by the port number if there are
+    several.
+    """
     return _with_port(f"/{submission.name}", submission, port)
 
 

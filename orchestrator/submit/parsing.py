@@ -162,7 +162,8 @@ def parse_count(field: str, number: int | None, minimum: int) -> int | None:
 
 
 def parse_array(text: str) -> tuple[int, int]:
-    """Parse `0-LAST` or `0-LAST%AT_ONCE`: return the number of indexes, and of pods that run at once.
+    """Parse `0-LAST` or `0-LAST%AT_ONCE`: return the number of indexes, and the maximum number of pods that run at the
+    same time.
 
     Example: `parse_array("0-99%10")` returns `(100, 10)`.
     """

@@ -91,7 +91,9 @@ def first_line(job: Job, words: Mapping[str, str], binds: bool) -> str:
 
 
 def _srun(job: Job, binds: bool) -> str:
-    """Return the definition of `srun COMMAND`: the tasks of this node; the status is that of one that failed."""
+    """Return the definition of `srun COMMAND`. It runs the tasks of this node, and returns the status of a failed
+    task, else 0.
+    """
     if job.tasks == 1:
         return 'srun() { "$@"; }'
     rank = f"$((SLURM_NODEID * {job.tasks} + _local))"

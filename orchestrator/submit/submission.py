@@ -111,7 +111,7 @@ class Submission:
     completions: int | None = None
     """The number of pods that must succeed; None: one."""
     parallelism: int | None = None
-    """The number of pods that run at once; None: one. More than one needs `completions`."""
+    """The number of pods that run at the same time; None: one. More than one needs `completions`."""
     min_member: int | None = None
     """The gang: no pod starts before this number of pods can run together; None: one."""
     indexed: bool = False

@@ -38,7 +38,9 @@ def annotations_fit(labels: Pairs, annotations: Pairs) -> InvalidField | None:
 def strings_arrive(
     environment: Iterable[Variable], command: Iterable[str], args: Iterable[str]
 ) -> InvalidField | None:
-    """Return a problem with a string that Linux or Kubernetes would not give to the program."""
+    """Return the problem of the first string that Linux or Kubernetes could not pass to the program; None without
+    one.
+    """
     strings = [
         ("environment", f"{variable.name}={variable.value}", f" {variable.name}") for variable in environment
     ]

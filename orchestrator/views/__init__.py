@@ -1,1 +1,1 @@
-"""The tables and details that people are shown of jobs, nodes and GPUs. Pure."""
+"""The content of tables and details about jobs, nodes and GPUs, for the commands and the pages. Pure."""

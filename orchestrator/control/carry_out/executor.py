@@ -193,10 +193,10 @@ class Executor:
             self._requests.put(self._eviction(pod, eviction, None))
 
     def correct(self, pods: Iterable[Miscounted]) -> None:
-        """Write the GPUs that the kubelets gave to these pods on the pods, in the background.
+        """Write the GPUs that the kubelets gave to these pods into their annotations, in the background.
 
-        A pod is corrected only after the watch shows its binding, because a repeated binding compares its own
-        annotations.
+        A pod is corrected only after the watch shows its binding, because a repeated bind request compares the pod's
+        annotations with its own.
         """
         self._corrections.begin(entry for entry in pods if entry.pod.metadata.uid not in self._pods.bindings)
 

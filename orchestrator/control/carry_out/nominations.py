@@ -107,7 +107,9 @@ class Nominations:
         return [self._under_way[uid] for uid in uids if uid in self._under_way]
 
     def carry(self, uid: str, place: Placement | None) -> None:
-        """Let the pod's eviction write the result of `of` as the nomination, and call `settle` at its end."""
+        """Leave the nomination to the pod's eviction, which writes the result of `of`. The caller calls `settle`
+        after the eviction.
+        """
         if place is not None or uid in self._pods.nominations:
             self._pods.nominate(uid, place)
         self._under_way[uid] = asyncio.get_running_loop().create_future()

@@ -6,7 +6,7 @@ removes the taint when the node is ready again. The value of the taint distingui
     not ready ──after seconds──> tainted ──ready──> not tainted
 
 If the node has only lost its network, its containers still run, so they then run twice. The maximum number of nodes
-limits the damage if many nodes fail at once, for example because of a network failure.
+limits the damage if many nodes fail at the same time, for example because of a network failure.
 """
 
 import logging

@@ -106,9 +106,9 @@ class Reservations:
     def confirm(self, being_bound: Mapping[str, tuple[Pod, Placement]]) -> dict[str, Placement]:
         """Prepare the next decision: update the GPUs of reservations.
 
-        Return, by uid, the placements of pods that are being bound whose GPUs can have changed: fractions get the GPUs
-        of their reservations. If a kubelet gave a whole GPU of the decision to another pod, an idle GPU replaces it.
-        Otherwise two pods would count on one GPU.
+        Return, by uid, new placements for pods that are being bound and whose GPUs can have changed: fractions get the
+        GPUs of their reservations. If a kubelet gave a whole GPU of the decision to another pod, an idle GPU replaces
+        it. Otherwise two pods would count on one GPU.
         """
         expected: dict[str, dict[int, tuple[str, str]]] = {}
         for reservation in self._pods.by_name.values():

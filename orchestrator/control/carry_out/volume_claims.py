@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 CLAIM_SECONDS: Final = 120.0
 """Maximum time for a provisioner to answer. The reserved GPUs are idle during this time."""
 MISSING_SECONDS: Final = 5.0
-"""Maximum time without a PVC, or without the right to write it.
+"""Maximum wait for a PVC that does not exist yet, or for the right to write it.
 
 A PVC can be created shortly after its pod, and the right shortly after its project.
 """

@@ -28,7 +28,7 @@ RECALL_SECONDS: Final = 2.0
 
 
 class FailureNotes:
-    """Notes failed starts in `reader`, and the pods whose eviction failed, which are not chosen for a time.
+    """Notes failed starts in `reader`, and the pods whose eviction failed: for a time, these are not chosen as victims.
 
     `clock` returns seconds, `now_us` the time, and `warn` makes an Event on a pod.
     """

@@ -38,7 +38,9 @@ FIELD_MANAGER: Final = "muster-first-decisions"
 PATH: Final = CONFIG_MAPS.path(SYSTEM_NAMESPACE, FIRST_DECISIONS_CONFIG_MAP)
 KEY: Final = "record.json"
 MAX_DEATHS: Final = 2
-"""A workload is set aside if the process ended with it alone, and after this number of deaths in total."""
+"""Number of deaths of a process with a workload after which the workload is set aside. In the last of them, the
+decision must have been about this workload alone.
+"""
 PARTS: Final = 16
 """Several suspects are tried in this number of groups."""
 TRIAL_SECONDS: Final = 5.0

@@ -108,7 +108,9 @@ class ObjectGuard:
             await self._write(transport)
 
     def decoder(self, kind: str, decode: Callable[[msgspec.Raw], T]) -> Callable[[msgspec.Raw], T]:
-        """Return a decoder that notes its object meanwhile, and raises only DecodeError and RecursionError."""
+        """Return a decoder that notes the object while it decodes it, and raises only DecodeError and
+        RecursionError.
+        """
         enter, leave = self.last.enter, self.last.leave
 
         def read(raw: msgspec.Raw) -> Any:

@@ -89,7 +89,7 @@ class Observer:
     ) -> None:
         """`dra_version` is the version of resource.k8s.io that the API server serves, None if it serves none.
 
-        If `with_gpu_nodes` is set, it caches the reports of agents. `guard` leaves out objects that cannot be handled.
+        If `with_gpu_nodes` is set, the reports of agents are cached. `guard` leaves out objects that cannot be handled.
         """
         self.guard = guard or ObjectGuard()
         self._transport = transport
@@ -221,7 +221,9 @@ class Observer:
                 task.cancel()
 
     def skipped(self) -> list[SkippedObject]:
-        """Return the objects that cannot be read or handled. The caches have their earlier state, or none."""
+        """Return the objects that cannot be read or handled. A cache keeps the earlier state of such an object, or
+        does not have the object.
+        """
         undecodable = [
             SkippedObject.of(
                 cache.kind,

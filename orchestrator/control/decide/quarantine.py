@@ -5,7 +5,7 @@
 
 A running culprit keeps its devices: it stays in the snapshot as pods without constraints. If the planner raises then
 too, it becomes use by another scheduler. Later decisions leave a culprit out for a time that doubles with each relapse.
-If the culprit changes, they include it at once.
+If the culprit changes, the next decision includes it.
 """
 
 import logging
@@ -260,7 +260,9 @@ class _Search:
         return alone, unknown
 
     def _alone(self, chunk: list[Key], kind: str) -> tuple[list[Key], list[Key]]:
-        """Return the objects of a failing chunk that raise alone, and the objects that could not be tried."""
+        """Return the objects of a failing chunk with which alone the planner raises, and the objects that could not
+        be tried.
+        """
         if len(chunk) <= 1:
             self.why.update(dict.fromkeys(chunk, self._last))
             return chunk, []
@@ -277,7 +279,9 @@ class _Search:
         return culprits, unknown
 
     def _grow(self, good: list[Key], chunk: list[Key], kind: str) -> tuple[list[Key], list[Key]]:
-        """Add the largest parts of a chunk that do not raise. Return the rest: the culprits, and untried objects."""
+        """Extend `good` by the largest parts of the chunk with which the planner does not raise. Return the rest:
+        the culprits, and untried objects.
+        """
         culprits: list[Key] = []
         unknown: list[Key] = []
         stack = [chunk]

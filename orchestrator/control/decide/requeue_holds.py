@@ -19,7 +19,7 @@ A nomination of the successor continues with the stand-in. A new placement of th
 successor, which inherits it.
 
 This state is not stored. A new leader finds the part that the caches still show, with the nomination while the pod
-exists. If it is lost, the job loses its position in the queue.
+exists. A job whose state the caches no longer show loses its position in the queue.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -145,11 +145,13 @@ class RequeueHolds:
 
     @property
     def inherited(self) -> dict[str, Placement]:
-        """The inherited nominations that no decision has had yet, by uid of the successor."""
+        """The inherited nominations that no decision has received yet, by uid of the successor."""
         return dict(self._inherited)
 
     def take(self, decision: Plan, inherited: Iterable[str]) -> None:
-        """Store a decision's placements for stand-ins. The decision had the inherited nominations of `inherited`."""
+        """Store a decision's placements for stand-ins. `inherited` are the successors (uids) whose inherited
+        nominations the decision received.
+        """
         for uid in inherited:
             self._inherited.pop(uid, None)
         if self._expected:

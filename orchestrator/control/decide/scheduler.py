@@ -391,7 +391,7 @@ class SchedulerLoop:
         return {**labels, NODE_NAME_LABEL: name}
 
     def _decide_again(self) -> None:
-        """Schedule the next decision: after RETRY_SECONDS, or at once if suspects can be tried."""
+        """Schedule the next decision: after RETRY_SECONDS, or immediately if suspects can be tried."""
         seconds = 0.0 if self._first.has_trial else RETRY_SECONDS
         asyncio.get_running_loop().call_later(seconds, self._observer.changed.set)
 

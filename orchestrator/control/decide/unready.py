@@ -17,7 +17,9 @@ _TIMES: Final = 2
 
 @dataclass(slots=True)
 class _Failure:
-    """`times`: failures in a row on the node. `in_all`: on all nodes. `is_avoided`: a decision has left it out."""
+    """The failures of a pod: `times` in a row on the node, `in_all` on all nodes. `is_avoided`: a decision has
+    avoided the node.
+    """
 
     node: str
     why: str

@@ -1,8 +1,8 @@
 """Starts the jobs of projects whose dependencies are met (`muster submit --after`).
 
-No memory is needed: the unmet dependencies are an annotation of the suspended Job. Each that is met is removed. The
-request that removes the last one also starts the Job. A dependency that can no longer be met stays, and
-`views.dependencies` names it.
+No memory is needed: the unmet dependencies are an annotation of the suspended Job. The operator removes each dependency
+that is met. The request that removes the last one also starts the Job. A dependency that can no longer be met stays,
+and `views.dependencies` names it.
 """
 
 import logging
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Dependencies:
-    """Removes met dependencies while this replica leads; the mappings are kept current by watching, by uid."""
+    """Removes met dependencies while this replica leads; the mappings are live caches, by uid."""
 
     def __init__(
         self,
@@ -88,7 +88,9 @@ class Dependencies:
             logger.info("%s/%s is started: its dependencies are met", metadata.namespace, metadata.name)
 
     async def _is_met(self, dependency: Dependency, namespace: str) -> bool:
-        """Return whether the other job has reached the state; it is read after each change until it has ended."""
+        """Return whether the other job has reached the state. The job is read again after each change until it has
+        ended.
+        """
         known = self._jobs.get(dependency.uid)
         if known is None or known.metadata.namespace != namespace:
             return False

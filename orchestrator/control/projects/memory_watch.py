@@ -1,4 +1,5 @@
-"""The check of GPU memory from outside: a pod above its fraction is warned at once, and evicted after a grace period.
+"""The check of GPU memory from outside: a pod above its fraction is warned immediately, and evicted after a grace
+period.
 
 The library in a container limits programs that use it. This check limits programs that avoid the library, and pods that
 do not mount it.
@@ -44,7 +45,7 @@ CHECK_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 1.0
 """Minimum time between two checks, however often agents write."""
 MAX_EVICTIONS: Final = 8
-"""Maximum number of evictions in one check, so that a wrong report of an agent does not evict all pods at once."""
+"""Maximum number of evictions in one check, so that a wrong report of an agent does not evict all pods together."""
 _MIB: Final = 1 << 20
 
 Key = tuple[str, str]

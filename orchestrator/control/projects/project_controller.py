@@ -289,7 +289,9 @@ class ProjectController:
         self._written[key] = hard
 
     async def _name_pull_secrets(self, project: Project, namespace: str) -> None:
-        """Write the project's image pull secrets on the default account. If it has none, other secrets there stay."""
+        """Write the project's image pull secrets on the default account. If the project has none, other secrets
+        there stay.
+        """
         key, secrets = f"{namespace}/{DEFAULT_ACCOUNT}", project.spec.image_pull_secrets
         if self._written.get(key) != secrets:
             named = {"imagePullSecrets": [{"name": name} for name in secrets]} if secrets else {}

@@ -28,7 +28,9 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """Whether a project accepts workloads: `problem` is "" if it does; `otherwise` is the condition's reason if not."""
+    """Whether a project accepts workloads: `problem` is "" if it does; `otherwise` is the condition's reason if it
+    does not.
+    """
 
     otherwise: str
     problem: str

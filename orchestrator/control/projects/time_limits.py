@@ -1,8 +1,8 @@
 """Stops interactive workloads that run longer than their project allows, after a warning.
 
-No state is stored: the pod has the start time of a workload, and the workload's annotation the stop. So restarts of the
-operator make no difference. A StatefulSet is scaled to zero and marked, a Job gets an expired deadline. Both are shown
-as TimedOut, and stay until a user deletes or resumes them.
+No state is stored: the start of a workload is in its pod, and the stop is in an annotation of the workload. So restarts
+of the operator make no difference. A StatefulSet is scaled to zero and marked, a Job gets an expired deadline. Both are
+shown as TimedOut, and stay until a user deletes or resumes them.
 """
 
 import logging

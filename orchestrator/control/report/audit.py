@@ -66,7 +66,7 @@ _PASSING = (ServerFault, TooManyRequests, Unreachable)
 
 
 class EvictionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One pod that lost its GPUs. `gpu_milli` is the amount of its node's GPUs.
+    """One pod that lost its GPUs. `gpu_milli` is the lost amount, in thousandths of the node's GPUs.
 
     `at` is RFC 3339. The beneficiary is empty if it is unknown. `grace_seconds` is the time that the pod has after `at`
     to save its state; None if unknown.

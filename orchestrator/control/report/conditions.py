@@ -1,7 +1,7 @@
 """Writes the reason of every pending pod as the condition `PodScheduled`, in the background.
 
-A new code of a reason is written at once. If only amounts in the message change (free GPUs, GPUs in use), it is written
-at intervals. So thousands of pending pods do not cost thousands of writes for every decision.
+A new code of a reason is written immediately. If only amounts in the message change (free GPUs, GPUs in use), it is
+written at intervals. So thousands of pending pods do not cost thousands of writes for every decision.
 """
 
 import asyncio

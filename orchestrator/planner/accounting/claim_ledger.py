@@ -60,9 +60,9 @@ _NOTHING: Final = Granted()
 class ClaimLedger:
     """The claims with their devices and users, changed when a decision places or evicts pods.
 
-    `problems` has, by pod id, the reason why its claims cannot be allocated on any node, other than missing devices.
-    `doubles` maps each claim that loses a device to the claim that keeps it; a claim of another scheduler always keeps
-    it.
+    `problems` has, by pod id, the reason why the pod's claims cannot be allocated on any node. Missing devices are no
+    such reason. Two claims can hold the same device: `doubles` maps the claim that loses the device to the claim that
+    keeps it. A claim of another scheduler always keeps its devices.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,8 @@ class ClaimLedger:
                 self.allocator.ledger.take(listed.allocation)
 
     def _find_doubles(self) -> dict[str, str]:
-        """Return, for each claim that loses a device, the claim that keeps it: a foreign claim, else the first by key.
+        """Return, for each claim that loses a device to another claim, the key of the claim that keeps the device. A
+        claim of another scheduler keeps it, else the first claim by key.
 
         On a shared device, the claims beyond its capacity lose it.
         """
@@ -188,7 +189,9 @@ class ClaimLedger:
         return True
 
     def choose(self, node: Node, pod: Pod, devices: Sequence[int]) -> Granted:
-        """Return the pod's claims if it is placed here; GPUs in `devices` come first, and a fraction gets no others."""
+        """Return the pod's claims with their devices if the pod is placed on this node. The GPUs in `devices` come
+        first, and a GPU fraction gets only these.
+        """
         version, later, grants = self._answers.get((pod.id, node.name), (-1, False, ()))
         if version == self._version:
             return Granted(pod.claims, grants, is_short=later)
@@ -218,7 +221,9 @@ class ClaimLedger:
                 _add(self._joined, key, 1)
 
     def leave(self, pod: Pod) -> Granted:
-        """Undo `enter`; claims with other users stay. Return the value with which `enter` restores the state."""
+        """Undo `enter`. Claims that other pods use keep their devices. Return the value with which `enter` restores
+        the state.
+        """
         self._version += 1
         stack = self._placed[pod.id]
         granted = stack.pop()
@@ -244,12 +249,12 @@ class ClaimLedger:
         return Granted(granted.keys, tuple(regained), granted.is_short)
 
     def use(self, pod: Pod, sign: int) -> None:
-        """Add (`sign` 1) or remove (-1) a pod of the snapshot that has a node as a user of its claims."""
+        """Add (`sign` 1) or remove (-1) a bound pod of the snapshot to or from the users of its claims."""
         for key in pod.claims:
             _add(self._users, key, sign)
 
     def give_back(self, pod: Pod, sign: int) -> None:
-        """Mark (`sign` 1) or unmark (-1) a pod with a node as terminating."""
+        """Mark (`sign` 1) or unmark (-1) a bound pod as terminating."""
         self._version += 1
         on_node = self._releasing_on.setdefault(pod.node or "", {})
         for key in pod.claims:
@@ -385,7 +390,9 @@ class ClaimLedger:
         return None
 
     def _missing(self, place: NodePlace, pod: Pod, *, later: bool) -> list[Claim] | None:
-        """Return the pod's claims without devices; None if the pod cannot use its other claims on this node."""
+        """Return the claims of the pod that have no devices yet. None if a claim that has devices cannot be used on
+        this node.
+        """
         missing: list[Claim] = []
         for key in pod.claims:
             if key in self._promised and not later:

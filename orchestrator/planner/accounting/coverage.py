@@ -127,7 +127,7 @@ def covered_pods(
     ]
     by_resource = {resource: [amounts[resource] for amounts in held] for resource in resources}
     order: Sequence[Victim]
-    # Most projects are within their quota, and many that borrow have no quota: these two cases need no sort.
+    # Most projects are within their quota, and many projects that borrow have no quota: these two cases need no sort.
     if all(sum(amounts) <= quota[resource] for resource, amounts in by_resource.items()):
         order = _as_candidates(workloads)
     elif any(min(amounts, default=0) > quota[resource] for resource, amounts in by_resource.items()):

@@ -128,7 +128,9 @@ class Demand:
         return {name: self._total(mine) for name, mine in self._projects.items()}
 
     def by_model(self, held: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:
-        """Return the running amount, and the pending amount that needs this model, by project and bounded model."""
+        """Return, by project and bounded GPU model, the running amount plus the pending amount that only this model
+        serves.
+        """
         tree = self._tree
         demand = {
             (name, model): held.get((name, model), 0)

@@ -33,7 +33,9 @@ def over_limit(ledger: Ledger, workload: Workload, gpu_milli: int, model: str) -
 
 
 def keeps_model_quotas(ledger: Ledger, workload: Workload, gpu_milli: int, model: str) -> bool:
-    """Return whether all quotas for the model stay guaranteed: non-preemptible pods must not borrow from them."""
+    """Return whether all quotas for the model stay guaranteed if the workload gets `gpu_milli` more. Only a
+    non-preemptible workload can violate them, because other projects cannot reclaim its GPUs.
+    """
     if workload.preemptible:
         return True
     tree, lineage = ledger.tree, ledger.tree.lineage[workload.project]

@@ -92,7 +92,9 @@ class NodeAccount:
             self.unused_devices -= 1
 
     def has_capacity(self, request: Request, *, later: bool) -> bool:
-        """Whether CPU, memory, a pod slot and other resources are free; with `later`, releasing amounts are free."""
+        """Whether enough CPU, memory, pod slots and other resources are free. With `later`, releasing amounts count
+        as free.
+        """
         cpu = self.cpu_used_milli - (self.cpu_releasing_milli if later else 0)
         memory = self.memory_used_bytes - (self.memory_releasing_bytes if later else 0)
         pods = self.pods_used - (self.pods_releasing if later else 0)

@@ -54,7 +54,9 @@ class _Counts:
 
 
 class _Kind:
-    """All pods with the same traits: the counts that include them, and other pods' anti-affinity terms for them."""
+    """All pods with the same traits: the counts that include them, and the anti-affinity terms of other pods that
+    select them.
+    """
 
     __slots__ = ("counts", "labels", "repelled_by", "traits")
 
@@ -104,7 +106,9 @@ class Neighbours:
 
     @property
     def is_worn(self) -> bool:
-        """Whether it stores more than MAX_CACHED kinds of pods, most of which have ended; it is then built again."""
+        """Whether the cache exceeds MAX_CACHED entries, most of them for ended pods. The caller then builds a new
+        object.
+        """
         return len(self._by_identity) + len(self._selected) > MAX_CACHED
 
     def occupy(self, pod: Pod, position: int, sign: int) -> None:
@@ -215,7 +219,9 @@ class Neighbours:
         ]
 
     def keeps(self, nominees: Iterable[tuple[Pod, int]]) -> bool:
-        """Return whether the constraints of these nominated pods, as far as they are still counted, are met."""
+        """Return whether the constraints of these nominated pods are met, except of pods that are no longer on the
+        ledger.
+        """
         return all(
             self.is_met(pod, position)
             for pod, position in nominees
@@ -326,7 +332,9 @@ class Neighbours:
         return closed
 
     def _beside(self, kind: _Kind) -> NodeSet:
-        """Return the nodes with pods in their domains that match all terms; all nodes if it is the first such pod."""
+        """Return the nodes whose domains have pods that match all terms. If no such pod exists and the terms select
+        the pod itself, return all nodes with the topology keys.
+        """
         terms = kind.traits.affinity
         selection = tuple(term.selector for term in terms)
         positions = [position for position, count in self._counts(selection).staying() if count > 0]

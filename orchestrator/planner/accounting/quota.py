@@ -1,4 +1,4 @@
-"""The tree of projects with quotas and limits, and checks whether all quotas can be guaranteed at once."""
+"""The tree of projects with quotas and limits, and checks whether all quotas can be guaranteed at the same time."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -148,7 +148,7 @@ class ProjectTree:
         )
 
     def nearest(self, name: str, seconds: Callable[[Project], int | None]) -> int:
-        """Return the value of the project, else of the nearest department above that has one, else 0."""
+        """Return the project's value; without one, the value of the nearest department that has one, else 0."""
         own_settings = (seconds(self.projects[ancestor]) for ancestor in self.lineage[name])
         return next((value for value in own_settings if value is not None), 0)
 
@@ -176,12 +176,12 @@ class ProjectTree:
 
 
 def preempt_min_runtime(project: Project) -> int | None:
-    """For `ProjectTree.nearest`."""
+    """Return the project's own value, as `ProjectTree.nearest` needs it; None if it has none."""
     return project.preempt_min_runtime_seconds
 
 
 def reclaim_min_runtime(project: Project) -> int | None:
-    """For `ProjectTree.nearest`."""
+    """Return the project's own value, as `ProjectTree.nearest` needs it; None if it has none."""
     return project.reclaim_min_runtime_seconds
 
 

@@ -113,7 +113,9 @@ def _amount_of(charge: StillCharged, use: Use) -> int:
 
 
 def _excess(ledger: Ledger, uses: list[Use]) -> Iterator[tuple[StillCharged, int]]:
-    """Yield each limit and quota that terminating pods count for, and the excess of all pods (0 or less: none)."""
+    """Yield each limit and quota for which terminating pods count, with the use minus the bound: above 0, it is
+    exceeded.
+    """
     if not uses:
         return
     tree = ledger.tree

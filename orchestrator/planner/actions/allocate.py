@@ -55,7 +55,7 @@ def _allocate(session: Session, level: EntitlementTier) -> Explainer:
     explainer = Explainer(session)
     rearranger = Rearranger(session)
     pending = session.pending()
-    # A nominated workload starts at once if other GPUs became free. It starts in its tier, because a
+    # A nominated workload starts immediately if other GPUs became free. It starts in its tier, because a
     # nomination does not make it more entitled. It also starts after the more urgent pending workloads of its
     # project. Example: without this order, the nominee takes the last free GPU from them, although they
     # cannot use its nominated GPU.

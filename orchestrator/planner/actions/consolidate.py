@@ -38,8 +38,8 @@ def consolidate(session: Session) -> None:
 
 
 def can_consolidate_for(session: Session, level: EntitlementTier) -> list[Workload]:
-    """Return the pending workloads of this tier, or none if the free GPUs of all nodes together are too few for each of
-    them.
+    """Return the pending workloads of this tier. The list is empty if each of them requests more GPUs than are free on
+    all nodes together.
     """
     if session.snapshot.settings.max_consolidation_victims == 0:
         return []

@@ -46,8 +46,8 @@ def better_claims(
     """Return whether a more entitled workload of another project would fit if this project started nothing in this
     decision.
 
-    Such a workload would reclaim the GPUs at once. The caller has removed the `suspended` workloads from the ledger.
-    The ledger is unchanged afterwards.
+    The next decision would give the GPUs to such a workload. The caller has removed the `suspended` workloads from the
+    ledger. The ledger is unchanged afterwards.
     """
     ours = session.tier(workload, chunk)
     if ours is EntitlementTier.GUARANTEED:
@@ -133,7 +133,7 @@ Size = tuple[int, int, int]
 
 
 class Hopeless:
-    """The failed searches of one decision. `owner` is a key of all other conditions that decide on success."""
+    """The failed searches of one decision. `owner` is a key of the conditions of a search other than the request."""
 
     def __init__(self) -> None:
         self._failed: dict[tuple[Hashable, ...], list[Size]] = {}

@@ -121,7 +121,7 @@ class ReservationPolicy(ReclaimPolicy):
         self._backfilled = backfilled
 
     def key(self, workload: Workload) -> tuple[object, ...]:
-        """Return the workload as the key: its backfilled workloads are candidates for it alone."""
+        """Return a key of this one workload, because the backfilled workloads are candidates for no other."""
         return ("reservation", workload.id)
 
     def may_go(self, workload: Workload, candidate: Candidate) -> bool:

@@ -160,8 +160,8 @@ def _keeps_unhealthy(session: Session, pod: Pod) -> bool:
 
 
 def _together(workload: Workload, struck: Sequence[Pod]) -> tuple[Pod, ...]:
-    """Return the affected pods and the pods that share their claims; all running pods if too few others run for the
-    gang.
+    """Return the affected pods and the pods that share ResourceClaims with them. If the gang would be below its minimum
+    without these, return all its running pods.
     """
     keys = {key for pod in struck for key in pod.claims}
     if keys:

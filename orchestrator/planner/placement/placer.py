@@ -294,7 +294,9 @@ class Placer:
         return devices
 
     def count_on(self, account: NodeAccount, workload: Workload, pod: Pod) -> int:
-        """Return an upper bound of such pods on the node, by GPUs and scalars; 0 if CPU or memory is short for one."""
+        """Return an upper bound for the number of pods like this one that fit on the node, from GPUs and scalars
+        alone. 0 if the node has too little CPU or memory for one of them.
+        """
         request = pod.request
         if not self.accepts(account, workload, pod) or not account.has_capacity(request, later=True):
             return 0
@@ -358,7 +360,7 @@ class Placer:
         return not self._reservations or self._reservations.lets(account, workload, pod, devices, later=later)
 
     def _is_model_of_others(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
-        """Return whether the GPU model is under quota for other projects only, so that any other node is better."""
+        """Return whether only other projects have a quota for the node's GPU model. Any other node is then better."""
         if account.model not in self._models_with_quota or not pod.request.gpu_milli:
             return False
         return not within_quota(self.ledger, workload, pod.request.gpu_milli, account.model)

@@ -63,7 +63,7 @@ class Reservation:
 class Reservations:
     """The reservations of one decision.
 
-    `tier` returns the tier of a chunk. `is_whole` returns whether the minimum of a gang runs, or will after this
+    `tier` returns the tier of a chunk. `is_whole` returns whether the minimum of a gang runs, or will run after this
     decision.
     """
 
@@ -115,8 +115,8 @@ class Reservations:
     def reserved_milli(
         self, accounts: Sequence[NodeAccount], nodes: NodeSet, workload: Workload, pod: Pod
     ) -> tuple[int, Reservation | None]:
-        """Return the free GPUs of these nodes that the pod may not use, in `gpu_milli`, and the first such
-        reservation.
+        """Return the free GPUs of these nodes that are reserved for workloads other than the pod's and closed to the
+        pod, in `gpu_milli`. Also return the first of these reservations.
         """
         closed = {
             reservation.workload.id

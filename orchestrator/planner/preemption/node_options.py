@@ -21,7 +21,9 @@ MAX_CANDIDATES = 12
 MAX_EXHAUSTIVE = 8
 """Up to this number of candidates, MAX_SETS is large enough for all sets."""
 _SMALLEST = 8
-"""If a node has more than MAX_CANDIDATES: number of least entitled candidates to try; the others are the largest."""
+"""Number of least entitled candidates that are tried on a node with more than MAX_CANDIDATES. The rest are the
+largest.
+"""
 
 
 Harm = tuple[int, bool, int, int, int, int]

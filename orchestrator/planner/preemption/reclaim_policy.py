@@ -118,7 +118,7 @@ class ReclaimPolicy:
         return option.harm(option.covered)
 
     def order(self, workload: Workload) -> Order:
-        """Return the sort key: pods that never started, then the weakest entitled side, then `victim_order`."""
+        """Return the sort key: pods that never started, then the least entitled side, then `victim_order`."""
         sides: dict[str, SideKey] = {}
 
         def key(candidate: Candidate) -> tuple[object, ...]:
@@ -221,7 +221,7 @@ class ReclaimPolicy:
         only if its side is over its fair share even without the elastic pods.
 
         Example: a side with a fair share of 4 GPUs runs a gang of 4 and an elastic pod of 1. If the core were evicted,
-        this side would be entitled to reclaim 4 GPUs at once.
+        the next decision would let this side reclaim 4 GPUs.
         """
         behind = plus(held_behind(self._session, victim.workload), self._elastic_amounts_of(victim))
         project = victim.workload.project
@@ -367,7 +367,7 @@ class ReclaimPolicy:
         return True
 
     def _side_key(self, side: str) -> SideKey:
-        """Return the sort key of a side by its entitlement to its GPUs. The weakest side is first: it loses first."""
+        """Return the sort key of a side: the side that is least entitled to its GPUs is first, and loses first."""
         held = tuple(self._ledger.allocated[side])
         known = self._side_keys.get(side)
         if known is not None and known[0] == held:

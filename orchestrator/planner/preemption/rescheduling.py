@@ -143,7 +143,9 @@ class MovePolicy:
             self._reclaim.start(workload, chunk)
 
     def may_go(self, workload: Workload, candidate: Candidate) -> bool:
-        """Return whether reclaim may evict the candidate; for a migration, that reclaim may not evict its pod."""
+        """Return whether the candidate may be evicted by reclaim. A migration may be chosen only for a pod that
+        reclaim may not evict.
+        """
         if candidate.is_move:
             return candidate.workload.id != workload.id and not self._is_evictable(workload, candidate)
         return self._is_evictable(workload, candidate)

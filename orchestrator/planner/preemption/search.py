@@ -122,7 +122,7 @@ def _is_acceptable(
 
 
 def _ends_nominations_needlessly(session: Session, losses: Losses) -> bool:
-    """Return whether a nomination would be lost although the outcome does not need the eviction."""
+    """Return whether the victims include nominated pods and one of the victims could keep its placement."""
     evicted = [victim for victim, _ in losses if not victim.is_move]
     if not any(session.seats.is_nominated(pod) for victim in evicted for pod in victim.pods):
         return False

@@ -112,7 +112,9 @@ def _harm_of(candidate: Candidate) -> tuple[object, ...]:
 def _kinds(
     position: int, candidates: Sequence[Candidate], used: set[int], *, counts_rest: bool
 ) -> list[_Kind] | None:
-    """Return the candidates by kind; None if one holds a GPU fraction, or a device that is free or another's too."""
+    """Return the candidates by kind. None if a candidate holds a GPU fraction, or a device that is also free or held
+    by another candidate.
+    """
     kinds: dict[tuple[object, ...], _Kind] = {}
     devices: list[int] = [*used]
     for candidate in candidates:

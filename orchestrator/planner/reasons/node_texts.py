@@ -35,7 +35,7 @@ _UNFIT = {
 
 
 def no_node_matches(nodes: int, unfit: Mapping[str, int]) -> PendingReason:
-    """Return the reason that no node admits one of its pods; `unfit` has the number of nodes by reason."""
+    """Return the reason that no node admits one of the workload's pods; `unfit` has the number of nodes by reason."""
     counts = ", ".join(f"{count} {_UNFIT[why]}" for why, count in unfit.items())
     return PendingReason(
         Waiting.NO_NODE_MATCHES,
@@ -44,7 +44,7 @@ def no_node_matches(nodes: int, unfit: Mapping[str, int]) -> PendingReason:
 
 
 def nodes_avoided(whys: Iterable[str]) -> PendingReason:
-    """Return the reason that all nodes for one of its pods are avoided after failures."""
+    """Return the reason that all nodes for one of the workload's pods are avoided after failures."""
     return PendingReason(Waiting.AVOIDED, _some_sentences(whys))
 
 
@@ -102,7 +102,9 @@ def no_claim_made(*, is_part: bool) -> PendingReason:
 
 
 def devices_taken(claims: int) -> PendingReason:
-    """Return the reason that nodes have enough GPUs, CPU and memory, but not the devices that its claims request."""
+    """Return the reason that nodes have enough GPUs, CPU and memory, but not the devices that the pod's
+    ResourceClaims request.
+    """
     asking = "resource claim asks" if claims == 1 else f"{claims} resource claims ask"
     return PendingReason(
         Waiting.FRAGMENTED, f"no node that matches has all devices free that its {asking} for"
@@ -307,7 +309,9 @@ def held_for_other(
 def nodes_reserved(
     asking: Asking, waited_us: int, *, reserved: int, used: int, nodes: tuple[str, ...], until_us: int
 ) -> PendingReason:
-    """Return the reason that nodes are reserved for it. `used` devices end within `until_us` from now; 0: unknown."""
+    """Return the reason of a workload for which nodes are reserved. `used` is the number of reserved GPUs that are
+    still in use, at most for `until_us` (0: unknown).
+    """
     end = f"; these end at the latest in {minutes_text(until_us)}" if until_us > 0 else ""
     held, use = ("is" if count == 1 else "are" for count in (reserved, used))
     return asking.reason(

@@ -27,7 +27,8 @@ class Remedies:
     def note_limits(self, waiting: Iterable[Workload]) -> None:
         """Mark workloads for which one limit is the only obstacle: without this limit, all of them would start now.
 
-        If any workload lacks capacity, none is marked: a changed limit changes fair shares, so it could reclaim.
+        If any workload lacks capacity, none is marked: a changed limit changes fair shares, so that workload could
+        reclaim.
         """
         limited: dict[str, list[Workload]] = {}
         for workload in waiting:
@@ -69,7 +70,7 @@ class Remedies:
         )
 
     def note_preemptible(self, waiting: Iterable[Workload]) -> None:
-        """Mark workloads that could start at once if they were preemptible."""
+        """Mark workloads that could start in this decision if they were preemptible."""
         for workload in waiting:
             reason = self._session.reasons[workload.id]
             if isinstance(reason, QuotaReached | ModelReserved) and self._starts_preemptible(workload):
