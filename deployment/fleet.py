@@ -55,19 +55,21 @@ class Fleet:
         self.left_out |= dict.fromkeys(causes, "not reached")
 
     def settle(self, stage: Stage, due: Collection[str] | None) -> None:
-        """Leave the hosts out of a stage on which it is not due, if it is due on others. None: it is due on all."""
+        """If a stage is due on some of its hosts only, leave out the others. `due` are those hosts; None: it is due
+        on all.
+        """
         hosts = self.hosts_of(stage)
         is_part = due is not None and any(host in due and host not in self.left_out for host in hosts)
         self._done[stage.name] = {host: _DONE for host in hosts if is_part and due and host not in due}
 
     def joining(self, stage: Stage, due: Collection[str] | None) -> list[str]:
-        """Return the hosts that join a running cluster in a stage; none if Kubernetes is due on all hosts."""
+        """Return the hosts that join a running cluster in a stage; empty if Kubernetes is due on all hosts."""
         if stage.name != KUBERNETES or due is None:
             return []
         return [host for host in self.hosts_of(stage) if host in due and host not in self.left_out]
 
     def hosts_of(self, stage: Stage) -> tuple[str, ...]:
-        """Return the hosts on which a stage works; none if it works only on the cluster or the storage."""
+        """Return the hosts on which a stage works; empty if the stage works only on the cluster or the storage."""
         group = stage.definition.host_group or stage.hosts
         return tuple(name for name in self._groups.get(group, ()) if name in self._site.hosts)
 
@@ -111,7 +113,7 @@ class Fleet:
         return {host: messages.get(host, "the connection was lost") for host in away}
 
     def due(self, stage: Stage, before: Collection[str], left_out: Collection[str]) -> list[str]:
-        """Return the hosts on which a stage is still pending, among those on which it was pending before."""
+        """Return the omitted hosts on which a stage stays due, of the hosts `before` on which it was due."""
         return [host for host in self.hosts_of(stage) if host in before and host in left_out]
 
     def arguments(self, stage: Stage, inventory: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:

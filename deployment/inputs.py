@@ -1,4 +1,4 @@
-"""The inputs of the stages of a site, and the hosts on which a stage is due: not done yet with them."""
+"""The inputs of the stages of a site, and the hosts on which a stage is due because it is not done with its inputs."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The compatible versions: rows with source and date. Each stage checks a site against its own."""
+"""The compatible versions: rows with source and date. Each stage compares a site with its own rows."""
 
 from collections.abc import Mapping
 from functools import cache

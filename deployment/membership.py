@@ -26,7 +26,9 @@ LOST: Final = "deepops_lost=true"
 
 
 def entry(directory: Path, state_dir: Path | None, host: str) -> tuple[str, str]:
-    """Return file and line of a host, and when it was removed, if it was. Raises UsageError for a name of no host."""
+    """Return the file and line of a host, and the time of its removal, "" without one. Raises UsageError for an
+    unknown host.
+    """
     site = site_file.load(directory)
     at = Journal(directory_of(site.name, state_dir)).removed_hosts().get(host, "")
     if not at and host not in site.hosts:

@@ -12,7 +12,7 @@ _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def create(inventories: Path, like: str, directory: Path) -> Path:
-    """Write a site file into `directory` after the site `like` that comes with muster. Returns the new file.
+    """Write a site file into `directory`, made from the site `like` that comes with muster. Returns the new file.
 
     Raises UsageError if `directory` has a site file, if its name is no valid name of a site, or if `like` is unknown.
     """

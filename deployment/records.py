@@ -35,7 +35,7 @@ class Records:
             self._write(record, "adopted")
 
     def forget(self, host: str, stages: Iterable[Stage], inputs: SiteInputs, run: str) -> None:
-        """Write the records of the site without a host, so that no stage is due because it left."""
+        """Write the records of the site without a host, so that no stage is due only because the host left."""
         records = self.last()
         for stage in stages:
             record = inputs.without(host, stage, records.get(stage.name))

@@ -146,7 +146,9 @@ class Run:
         return definition.joining_sentence(self.site, joining) if joining else definition.sentence(self.site)
 
     def _joining(self, decision: StagePlan) -> list[str]:
-        """Return the hosts that join the running cluster in a stage; none if it installs or upgrades the cluster."""
+        """Return the hosts that join the running cluster in a stage; empty if the stage installs or upgrades the
+        cluster.
+        """
         return self.fleet.joining(decision.stage, decision.due) if self.request.action == INSTALL else []
 
     def _check_steps(self, decisions: Sequence[StagePlan]) -> None:

@@ -61,7 +61,7 @@ def problems(site: Site) -> Iterator[Finding]:
 
 
 def extra(site: Site) -> dict[Any, Any]:
-    """Return the variables that the site file hands to kubespray; none if the entry has not the form of keys."""
+    """Return the variables that the site file hands to kubespray; empty if the entry is no mapping."""
     named = site.get(*EXTRA, default={})
     return named if isinstance(named, dict) else {}
 

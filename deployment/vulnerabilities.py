@@ -42,7 +42,9 @@ def rows(table: str) -> list[dict[str, Any]]:
 
 
 def affecting(table: str, software: str, release: str) -> list[dict[str, Any]]:
-    """Return the rows of a table that include a release, as 1.17.7. A release candidate is older than its release."""
+    """Return the rows of a table that include a release, such as 1.17.7. A release candidate is older than its
+    release.
+    """
     version = Version(release)
     return [
         row
@@ -70,7 +72,9 @@ def refused_releases(site: Site) -> Iterator[Finding]:
 
 
 def warned_releases(releases: Mapping[str, str]) -> Iterator[str]:
-    """Yield a sentence for each release that is only warned of. A driver is known by its branch, as 570."""
+    """Yield a sentence for each release that is only warned of. Of a driver, `releases` has only the branch, such as
+    570.
+    """
     for software, release in releases.items():
         whole = f"{release}.{_LAST}" if software == "driver" else release
         if found := affecting("warned", software, whole):

@@ -191,7 +191,8 @@ def claims(*, nodes: int, gpus: int, as_json: bool) -> None:
 @_three_sizes
 @_as_json
 def web(*, nodes: int, jobs: int, viewers: int, updates: int, three_sizes: bool, as_json: bool) -> None:
-    """Time the pages of `muster web`: first pages, and updates for many users at once; and measure its memory.
+    """Time the pages of `muster web`: first pages, and updates for many users at the same time. Also measure its
+    memory.
 
     Each user may see the whole cluster. A result has a problem if an update did not reach every user.
     """

@@ -45,7 +45,7 @@ async def run(
     progress: Callable[[str], None],
     on_result: Callable[[Result], None],
 ) -> None:
-    """Measure in a new lab, which is removed at the end; `on_result` gets each result at once.
+    """Measure in a new lab, which is removed at the end; `on_result` gets each result as soon as it is measured.
 
     Raises subclasses of MusterError.
     """

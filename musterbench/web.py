@@ -1,4 +1,4 @@
-"""The speed and cost of the pages of `muster web`: first pages, updates for many people at once, memory.
+"""The speed and cost of the pages of `muster web`: first pages, updates for many people at the same time, memory.
 
 The server is a process with a history. Each user has a token and a session, and may see the whole cluster. The server
 reads an API server that takes nearly no time.
@@ -97,7 +97,9 @@ async def run(
 
 
 async def _all_at_once(cluster: WebCluster, folder: Path, authority: Path, viewers: int) -> Result:
-    """Return the times of all people, who sign in and open the first page at once, right after a server's start."""
+    """Return the times of people who all sign in and open the first page at the same moment, right after a server's
+    start.
+    """
     async with AsyncExitStack() as stack:
         url, pid = await stack.enter_async_context(_serving(cluster, folder, authority))
         served = _Served(url, pid, cluster.nodes, cluster.jobs)

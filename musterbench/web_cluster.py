@@ -1,4 +1,4 @@
-"""The cluster that `musterbench web` shows: an API server on loopback that answers at once, and lets jobs start.
+"""The cluster that `musterbench web` shows: an API server on loopback that answers immediately, and lets jobs start.
 
 Its nodes have eight GPUs each, used by running jobs of one GPU; other jobs are pending. Objects have the size of
 those of a real server. Lists are made once, so that the time of this server does not count.

@@ -185,7 +185,8 @@ def cache_key(recipe: Recipe = CONTROL_PLANE) -> str:
 
 
 def build(target: Path, reporter: Reporter, recipe: Recipe = CONTROL_PLANE) -> None:
-    """Build all programs and let them appear in `target` at once. If another build was faster, do nothing.
+    """Build all programs in a temporary directory, and rename it to `target` at the end. If another build was faster,
+    do nothing.
 
     Raises:
         BuildUnavailable: there is no Go, or it is too old.

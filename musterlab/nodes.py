@@ -34,7 +34,7 @@ class NodeGroup:
 
 
 def names(groups: Sequence[NodeGroup]) -> Iterator[tuple[str, Profile]]:
-    """Give the name and profile of each node: `<prefix>-1`, `<prefix>-2`, ..., counted over all groups of a prefix."""
+    """Yield the name and profile of each node: `<prefix>-1`, `<prefix>-2`, ..., counted over all groups of a prefix."""
     counted: dict[str, int] = {}
     for group in groups:
         prefix = group.profile.prefix
@@ -147,7 +147,7 @@ async def create_all(transport: Transport, groups: Sequence[NodeGroup], *, taint
 
 
 def usable(candidate: Node) -> bool:
-    """Tell whether a node is Ready and no longer has the taint of nodes that are not ready."""
+    """Return whether a node is Ready and no longer has the taint of nodes that are not ready."""
     ready = any(
         condition.type == "Ready" and condition.status == "True" for condition in candidate.status.conditions
     )

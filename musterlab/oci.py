@@ -39,7 +39,7 @@ class Layout:
     ) -> dict[str, Any]:
         """Store layers, configuration and manifest of an image; return the manifest's descriptor.
 
-        Each layer is the digest of its tar archive, and that archive, compressed with gzip if `compressed`.
+        A layer is a pair: the digest of its tar archive, and the archive, which is gzipped if `compressed` is set.
         """
         whole = {
             **config,

@@ -13,7 +13,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
-    """Replace this process by the program. Ends at once if the parent has ended already."""
+    """Replace this process by the program. Ends immediately if the parent has ended already."""
     parent_pid, program = int(arguments[0]), arguments[1:]
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:

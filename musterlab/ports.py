@@ -1,7 +1,8 @@
 """Ports on loopback.
 
-Another program can take a free port before the lab's program binds it. So the starter chooses all ports at once. If a
-program ends, and its log says that a port is in use (`in_use`), the starter tries again with other ports.
+Another program can take a free port before the lab's program binds it. So the starter chooses all ports together, just
+before it starts the programs. If a program ends, and its log says that a port is in use (`in_use`), the starter tries
+again with other ports.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ _IN_USE = ("address already in use", "bind: address in use")
 
 
 def choose(count: int) -> list[int]:
-    """Give `count` different ports that are free at this moment."""
+    """Return `count` different ports that are free at this moment."""
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for listener in sockets:
@@ -42,11 +43,11 @@ def check_free(port: int) -> None:
 
 
 def port_taken(port: int) -> PortTaken:
-    """Make the error for a port that is in use."""
+    """Return the error for a port that is in use."""
     return PortTaken(f"port {port} on {LOOPBACK} is in use: give another --port, or none to have one chosen")
 
 
 def in_use(log: Path) -> bool:
-    """Tell whether a program says in its log that a port was taken."""
+    """Return whether a program says in its log that a port was taken."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     return any(phrase in text for phrase in _IN_USE)

@@ -149,7 +149,7 @@ def process_entries(directory: Path) -> list[Mapping[str, int]]:
 
 
 def alive(entry: Mapping[str, Any]) -> bool:
-    """Tell whether the recorded process lives. A later process with the same number does not count."""
+    """Return whether the recorded process lives. A later process with the same number does not count."""
     ticks = supervisor.start_ticks(int(entry.get("pid", 0)))
     return ticks is not None and ticks == entry.get("start_ticks")
 

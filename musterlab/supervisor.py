@@ -51,7 +51,7 @@ def start_ticks(pid: int) -> int | None:
 
 
 def cgroups(directory: Path) -> list[Path]:
-    """Give the cgroup folders that processes of the lab in a directory make."""
+    """Return the cgroup folders that the processes of a lab make. `directory` is the lab's state directory."""
     try:
         return [Path(folder) for folder in json.loads((directory / CGROUPS).read_text())]
     except (FileNotFoundError, NotADirectoryError):
@@ -78,7 +78,7 @@ def remove_cgroups(folders: Sequence[Path], seconds: float = CGROUP_SECONDS) -> 
 
 
 class Supervisor:
-    """Starts and ends the processes in `processes.json`. Those with `"autostart": true` start at once."""
+    """Starts and ends the processes in `processes.json`. Those with `"autostart": true` start immediately."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

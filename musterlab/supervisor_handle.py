@@ -38,7 +38,7 @@ class SupervisorHandle:
         self._reaped = False
 
     def start(self, name: str) -> None:
-        """Let the supervisor start a process that does not start at once."""
+        """Let the supervisor start a process that does not start by itself."""
         self._write(f"start {name}\n")
 
     def detach(self) -> None:

@@ -238,7 +238,7 @@ class Web:
             return False
 
         async def stream() -> AsyncIterator[bytes]:
-            # without a free slot the stream ends at once; the browser asks again and gets the reason
+            # without a free slot the stream ends immediately; the browser asks again and gets the reason
             with suppress(TooMany), self.sessions.streaming(session):
                 async with aclosing(
                     follow(session.person, lambda: self.shared_body(session, target), is_over)

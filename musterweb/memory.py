@@ -12,7 +12,8 @@ TLS_BUFFER_BYTES: Final = 32 << 10
 """Read buffer of each connection. asyncio's default is 256 KiB, and all of it is used from the first byte."""
 LARGE_BLOCK_BYTES: Final = 128 << 10
 FREE_END_BYTES: Final = 64 << 10
-"""With these two values, glibc returns freed blocks of at least 128 KiB, and 64 KiB of free heap end, at once.
+"""With these two values, glibc gives freed blocks of at least 128 KiB back to the system immediately. It also gives
+back the free end of the heap if that has at least 64 KiB.
 
 glibc's own values are similar, but grow with the sizes of freed blocks. Then it keeps the memory of former lists and
 answers between blocks in use.

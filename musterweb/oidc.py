@@ -188,7 +188,9 @@ class Provider:
         return await self._request_tokens({"grant_type": "refresh_token", "refresh_token": refresh_token})
 
     async def prove_renewed(self, answer: TokenResponse, subject: str) -> Tokens:
-        """Return the tokens in an answer to `refresh`. Raises SignInNeeded for another user's, and ProviderAway."""
+        """Return the tokens in an answer to `refresh`. Raises SignInNeeded for the token of another user, and
+        ProviderAway.
+        """
         return await self._prove(answer, {"sub": {"essential": True, "value": subject}})
 
     async def revoke(self, tokens: Tokens) -> None:

@@ -167,7 +167,7 @@ def _read(connection: sqlite3.Connection) -> UsageRecord:
 def _bounded(
     connection: sqlite3.Connection, held: Mapping[Holder, Held], month: str
 ) -> Mapping[Holder, Held]:
-    """Return the amounts of the holders; new ones beyond the maximum number of rows together."""
+    """Return the amounts by holder. New holders beyond the maximum number of rows are added up as one."""
     known = {
         Holder(*row)
         for row in connection.execute("SELECT project, user, model FROM usage WHERE month = ?", (month,))

@@ -115,7 +115,9 @@ class Fetcher:
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, data: Any = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send one request and yield the answer. Maps each redirect too, and gets the token that a registry wants."""
+        """Send one request and yield the answer. Redirects go through the map of mirrors too. If a registry requires
+        a token, get one.
+        """
         target, sent, authorized = self.mirrors.map(url), dict(headers or {}), False
         for _ in range(_REDIRECTS):
             async with self._session.request(

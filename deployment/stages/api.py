@@ -7,7 +7,7 @@ from orchestrator.cluster.transport import Transport
 
 
 async def items(transport: Transport, path: str) -> list[dict[str, Any]]:
-    """Return the objects of a list; none where there is no such kind, or the account may not read it."""
+    """Return the objects of a list; empty if there is no such kind, or the account may not read it."""
     try:
         objects: list[dict[str, Any]] = (await transport.get(path))["items"]
     except (NotFound, Forbidden):

@@ -170,7 +170,9 @@ class Deepops(StageDefinition):
 
 
 def upgrade_batch(site: Site) -> str:
-    """Maximum number of hosts that an upgrade takes out of service at once: a number, or a portion such as 20%."""
+    """Maximum number of hosts that an upgrade takes out of service at the same time: a number, or a portion such as
+    20%.
+    """
     return str(site.get("upgrade", "batch", default=STAGE.default("deepops_batch")))
 
 

@@ -20,7 +20,7 @@ class Installed:
     problem: str = ""
 
     def of(self, stage: str) -> Mapping[str, str]:
-        """Return the releases of a stage; none where nothing is installed."""
+        """Return the releases of a stage; empty if nothing is installed."""
         return self.releases.get(stage, {})
 
 
@@ -75,31 +75,31 @@ class StageDefinition:
                 yield f"vars.{name} replaces a value that muster takes from the site file, unchecked"
 
     def variables(self, site: Site) -> Variables:
-        """Return the variables of its role, for all hosts; None stands for the role's default."""
+        """Return the variables of the stage's role, for all hosts; None stands for the role's default."""
         return {}
 
     def host_variables(self, host: dict[str, Any]) -> Variables:
-        """Return the variables of its role for one host; None stands for the role's default."""
+        """Return the variables of the stage's role for one host; None stands for the role's default."""
         return {}
 
     def sentence(self, site: Site) -> str:
-        """Return its effect on a site, from the site file and the matrix alone; empty if its title is enough."""
+        """Return the effect of the stage on a site, from the site file and the matrix; empty if the title is enough."""
         return ""
 
     def joining_sentence(self, site: Site, joining: Sequence[str]) -> str:
-        """Return its effect if these hosts join the running cluster; empty if its title is enough."""
+        """Return the effect of the stage if these hosts join the running cluster; empty if the title is enough."""
         return ""
 
     def removal_sentence(self, site: Site) -> str:
-        """Return the effect of its removal; empty if its title is enough."""
+        """Return the effect on a site if the stage is removed; empty if the title is enough."""
         return ""
 
     def missing_requirements(self, site: Site, variables: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield its requirements that this machine does not meet. `variables` are those of all hosts."""
+        """Yield the requirements of the stage that this machine does not meet. `variables` are those of all hosts."""
         yield from ()
 
     async def installed(self, transport: Transport, site: Site) -> dict[str, str]:
-        """Return the releases that run in the cluster, by host or component; none where nothing is installed."""
+        """Return the releases that run in the cluster, by host or component; empty if nothing is installed."""
         return {}
 
     @property
@@ -112,11 +112,13 @@ class StageDefinition:
         yield from ()
 
     def default(self, variable: str) -> Any:
-        """Return the default of a variable of its role."""
+        """Return the default of a variable of the stage's role."""
         return role_defaults(self.name)[variable]
 
     def value(self, site: Site, variable: str) -> Any:
-        """Return a variable of its role as the role will have it, unless a bundle or `--extra` says otherwise."""
+        """Return the value that a variable of the stage's role will have, unless a bundle or `--extra` says
+        otherwise.
+        """
         own = site.get("vars", variable)
         if own is None:
             own = self.variables(site).get(variable)

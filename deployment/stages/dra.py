@@ -99,7 +99,7 @@ class Dra(StageDefinition):
 
 
 def release(site: Site) -> tuple[str | None, str]:
-    """The DRA driver's release for the site, or None, and why.
+    """Return the DRA driver's release for the site, and the reason. None: the driver is not installed.
 
     With `auto`, the driver is installed only if jobs get their GPUs by it with the default feature gates.
     """

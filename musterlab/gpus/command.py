@@ -86,7 +86,7 @@ def ecc(gpus: "NodeGpus", *, gpu: str, count: int) -> None:
 @click.argument("code", type=click.IntRange(min=1))
 @_on_a_node
 def xid(gpus: "NodeGpus", *, gpu: str, code: int) -> None:
-    """Let the driver tell of the error CODE, once."""
+    """Let the driver report the error CODE once."""
     gpus.send_xid(gpu, code)
 
 
@@ -122,7 +122,7 @@ def restore(gpus: "NodeGpus", *, gpu: str) -> None:
 @gpu.command("restart-plugin")
 @_on_a_node
 def restart_plugin(gpus: "NodeGpus") -> None:
-    """Start the device plugin or DRA driver anew: after 'restore' it takes GPUs that it gave up."""
+    """Restart the device plugin or DRA driver. After 'restore', it offers the GPUs again that it had given up."""
     gpus.restart_plugin()
 
 

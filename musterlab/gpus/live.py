@@ -127,7 +127,7 @@ class NodeGpus:
             StateError: it does not run.
         """
         for pid in self.pids():
-            # one that ends while it is looked at is not the one
+            # a process that ends at this moment is not the plugin
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 program = Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0]
                 if program.decode(errors="replace") == self._plugin:

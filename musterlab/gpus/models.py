@@ -45,7 +45,7 @@ def cuda_version() -> int:
 
 @dataclass(frozen=True)
 class Gpus:
-    """The GPUs of each real node, and by which of NVIDIA's two ways the kubelet learns of them.
+    """The GPUs of each real node, and the program (`stack`) that announces them to the kubelet.
 
     `consumable_shares` is a flag of NVIDIA's DRA driver. None means `memory` with that driver, and `disabled` with the
     example driver. `cuda_library` becomes the driver's libcuda in containers. `program_folder` has the user's programs.

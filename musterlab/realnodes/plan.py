@@ -59,7 +59,7 @@ class RealNode:
 
 
 def nodes(profile: Profile, count: int, gpus: Gpus | None = None) -> tuple[RealNode, ...]:
-    """Give the nodes `<prefix>-real-1`, `<prefix>-real-2`, ...; each has a range of addresses for its pods."""
+    """Return the nodes `<prefix>-real-1`, `<prefix>-real-2`, ...; each has a range of addresses for its pods."""
     return tuple(RealNode(number, profile, gpus) for number in range(1, count + 1))
 
 
@@ -130,7 +130,7 @@ def cgroup_folders(directory: Path, real: Sequence[RealNode]) -> list[Path]:
 
 
 def processes(directory: Path, real: Sequence[RealNode]) -> Iterator[tuple[str, list[str]]]:
-    """Give name and command of each process: the network, which comes first, and the nodes."""
+    """Yield the name and command of each process: the network, which comes first, and the nodes."""
     folder = directory / FOLDER
     yield NETWORK, python("network", folder / f"{NETWORK}-specification.json")
     for node in real:
@@ -138,7 +138,7 @@ def processes(directory: Path, real: Sequence[RealNode]) -> Iterator[tuple[str, 
 
 
 def api_server_flags(directory: Path) -> list[str]:
-    """Give the flags by which the API server and the kubelets authenticate each other."""
+    """Return the flags by which the API server and the kubelets authenticate each other."""
     certificates = directory / "pki"
     return [
         "--authorization-mode=Node,RBAC",

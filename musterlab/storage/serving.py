@@ -115,7 +115,7 @@ def _alone(folder: Path, lab: Lab) -> Iterator[None]:
 def _commands(
     lab: Lab, nodes: Iterable[str], programs: Mapping[str, Path], links: Path
 ) -> Iterator[tuple[str, list[str]]]:
-    """Give name and command of each program. `links` is an empty folder that gets a link for each node."""
+    """Yield the name and command of each program. `links` is an empty folder that gets a link for each node."""
     folder = lab.state_directory / _FOLDER
     for node in nodes:
         (links / node).symlink_to(lab.state_directory / plan.FOLDER / node / "kubelet")

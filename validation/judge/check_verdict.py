@@ -303,7 +303,9 @@ def waive(
 
 
 def blocks_later_checks(judgement: Judgement, *, is_step: bool, fail_fast: bool) -> bool:
-    """Whether later checks must not run: those that build on the state of this step or, with `fail_fast`, all."""
+    """Whether later checks must not run: all of them with `fail_fast`, else those that build on the state of this
+    step.
+    """
     return judgement.required and judgement.verdict not in ACCEPTABLE and (is_step or fail_fast)
 
 

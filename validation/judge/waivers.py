@@ -39,7 +39,7 @@ class Waiver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def accepted(
     waivers: Sequence[Waiver], check_id: str, verdict: Verdict, said: Sequence[str], today: str
 ) -> list[Waiver]:
-    """Return the waivers that together excuse every sentence of a failed check; none if a sentence remains.
+    """Return the waivers that together excuse every sentence of a failed check; empty if a sentence remains.
 
     They apply until they expire, and only to a failure. `said` are the sentences by which the check fails.
     """

@@ -22,7 +22,7 @@ class _Interface(msgspec.Struct, frozen=True):
 
 
 def read_ibstat(text: str) -> list[Port]:
-    """Return the ports, in order; none if the text is empty.
+    """Return the ports, in order; the list is empty if the text is.
 
     Raises LayerError for a text without an adapter, or an unknown line.
     """

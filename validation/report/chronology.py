@@ -47,8 +47,8 @@ class _Order:
 
 
 def problems(source: log.Log) -> list[str]:
-    """Return a line for the first entry that is impossible after the earlier entries, with its number; none for the log
-    of a real run.
+    """Return a line for the first entry that is impossible after the earlier entries, with its number. The list is
+    empty for the log of a real run.
     """
     report = source.opened.report
     results = {result.id: result for result in report.steps}

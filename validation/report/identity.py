@@ -61,7 +61,7 @@ def _nodes(events: Sequence[Event], tools: Iterable[ToolRan]) -> list[NodeIdenti
 
 
 def _printed(output: str) -> list[GpuIdentity]:
-    """Return the GPUs for which `nvidia-smi -q -x` printed a UUID; none if the output is no XML."""
+    """Return the GPUs for which `nvidia-smi -q -x` printed a UUID; the list is empty if the output is no XML."""
     if len(output) > _MAX_BYTES or "<!ENTITY" in output:
         return []
     try:

@@ -29,7 +29,7 @@ _MANY_DIGITS: Final = re.compile(rb"\d{16}")
 SYNC_SECONDS = 0.1
 """Maximum time until an event is synced to the disk.
 
-The entries at the beginning and the end of a check are synced at once.
+The entries at the beginning and the end of a check are synced immediately.
 """
 
 
@@ -127,7 +127,8 @@ class RunLog:
         self._synced = time.monotonic()
 
     def append(self, entry: Entry) -> None:
-        """Write the entry. It survives the end of this process at once, and a crash of the machine after the next sync.
+        """Write the entry. From then on, it survives the end of this process. It survives a crash of the machine after
+        the next sync.
 
         Raises ReportError.
         """

@@ -133,7 +133,7 @@ def _wrong_notes(report: record.Report, notes: Sequence[str]) -> list[str]:
 
 
 def signers(directory: Path) -> list[str]:
-    """Return the key ids of all signatures, unverified; none for a report without a statement."""
+    """Return the key ids of all signatures, unverified; empty for a report without a statement."""
     path = directory / NAME
     return [signature.keyid for signature in _read(path).signatures] if path.exists() else []
 
@@ -145,7 +145,7 @@ def accepted(directory: Path) -> list[str]:
 
 
 def _accepted(payload: bytes) -> list[str]:
-    """Return the names of the notes in a payload; none if it is no statement."""
+    """Return the names of the notes in a payload; empty if the payload is no statement."""
     try:
         return msgspec.json.decode(payload, type=_Payload).predicate.notes
     except (msgspec.MsgspecError, RecursionError):

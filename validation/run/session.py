@@ -222,7 +222,7 @@ class ValidationSession:
         return self.report
 
     def _files_beside(self) -> dict[str, str]:
-        """Return the digests of the files of this run beside the report; none if they cannot be read."""
+        """Return the digests of the files of this run beside the report; empty if they cannot be read."""
         try:
             return digests(self.directory)
         except ReportError:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from validation.targets.hosts import SiteHosts
 
 WITNESS_MS = 20_000
-"""Maximum wait for the agents. An agent asks its kubelet every 2 s, and reports changes at once."""
+"""Maximum wait for the agents. An agent asks its kubelet every 2 s, and reports changes immediately."""
 
 
 @dataclass(frozen=True, slots=True)

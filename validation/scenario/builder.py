@@ -25,7 +25,7 @@ from validation.scenario.steps import StepLoader
 
 
 def load_errata(directory: Path) -> list[Erratum]:
-    """Return the errata of the scenarios in `directory`; none if it has no errata.yaml."""
+    """Return the errata of the scenarios in `directory`; the list is empty if there is no errata.yaml."""
     path = directory / "errata.yaml"
     return Document(path).convert(list[Erratum]) if path.exists() else []
 

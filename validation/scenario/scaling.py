@@ -162,7 +162,8 @@ class _Scaling:
     def _rest(self, lines: Sequence[str]) -> list[str]:
         """Return the lines that submit a job like the first one.
 
-        It has the GPUs that all these jobs together have more on the site than in the printed scenario.
+        Its GPUs are the difference between the total of all these jobs on the site and their total in the printed
+        scenario.
         """
         actions = [action for action in map(parse, lines) if isinstance(action, Submit)]
         gpus = Fraction(sum(action.gpu_milli for action in actions), 1000) * (self._ratio - 1)

@@ -1,4 +1,4 @@
-"""The hosts of a site over SSH: runs tools on all of them at once, and records their output.
+"""The hosts of a site over SSH: runs tools on all of them at the same time, and records their output.
 
 Host keys must be known, as for `muster install`. A jump host is used with the same options as by Ansible's `ssh`.
 """
@@ -48,9 +48,8 @@ class SiteHosts:
     _is_closed: bool = False
 
     async def run(self, tool: str, recorder: Recorder, *, again: bool) -> None:
-        """Run the tool on all hosts at once, and record how it ended on each.
-
-        If it ran already, run it only with `again`.
+        """Run the tool on all hosts at the same time, and record how it ended on each. If it ran already, run it only
+        with `again`.
 
         While a load runs, nvidia-smi is read repeatedly; its readings are recorded after the load. If this is
         cancelled, the tool is ended on the hosts.

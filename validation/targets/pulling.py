@@ -1,4 +1,4 @@
-"""Makes nodes pull images before anything is timed, with a pod for each node and image. The pod ends at once.
+"""Makes nodes pull images before anything is timed, with a pod for each node and image. The pod ends immediately.
 
 The pod names its node, so no scheduler is involved, and requests no GPU. Its command is `true`. If the image has no
 such command, the pod fails, but the image is on the node.

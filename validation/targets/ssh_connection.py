@@ -90,7 +90,8 @@ class Connection:
     def _opened(self) -> paramiko.SSHClient:
         """Return the connected client.
 
-        If the host was not reached before, raises UnreachableHostError at once: else every tool would wait again.
+        If the host was not reached before, raises UnreachableHostError without another attempt: else every tool would
+        wait again.
         """
         if self._closed.is_set():
             raise HostError("the run was ended")

@@ -87,7 +87,7 @@ class _State:
         self.apart = [0] * hosts
 
     def run(self) -> Search:
-        """Test all hosts at once; if that fails, test ever smaller groups."""
+        """Test all hosts in one group; if that fails, test ever smaller groups."""
         every = list(range(self.hosts))
         if (yield from self.works(every)):
             return

@@ -26,12 +26,12 @@ class Run:
     left_ms: int | None = None
 
     def had_its_time(self, now_ms: int) -> bool:
-        """Return whether its time limit may end it at this moment."""
+        """Return whether the time limit may end the pod at this moment."""
         return now_ms - self.bound_ms >= self.limit_ms - EARLY_MS
 
     @property
     def due_ms(self) -> int | None:
-        """The latest moment at which it must end; None if it never ran."""
+        """The latest moment at which the pod must end; None if the pod never ran."""
         return None if self.running_ms is None else self.running_ms + self.limit_ms + LATE_MS
 
 
