@@ -1,4 +1,4 @@
-"""Modules, classes and functions stay short enough to be read at once."""
+"""Modules, classes and functions stay short enough to be read in one sitting."""
 
 import ast
 from collections.abc import Iterator

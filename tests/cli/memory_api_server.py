@@ -1,14 +1,15 @@
-"""An API server in memory, on loopback, in a thread of its own: it keeps what it is given, as the real one would.
+"""An API server in memory, on loopback, in a thread of its own: it stores objects, as the real one does.
 
     with serving() as server:
         server.add(node("dgx1-1", gpus=8))
         server.serve(Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet"))
     server.refuse("POST", "/api/v1/namespaces/muster-a/services", 403, "Forbidden")
 
-Objects get a uid, a version and a creation time. Deleting an object deletes what belongs to it. A project gets its
-namespace at once while `operator_runs`. Label selectors know `key` and `key=value`. Collections can be watched. Who
-asks is `user`, who may do everything but what is in `forbidden`; kubelets answer what is in `summaries`. What `admit`
-returns for a bearer token, a method, a path and a body is answered instead, where that is not None.
+Objects get a uid, a version and a creation time. Deleting an object also deletes the objects that it owns. While
+`operator_runs` is true, a new project gets its namespace immediately. Label selectors know `key` and `key=value`.
+Collections can be watched. All requests come from `user`, who may send all requests except those in `forbidden`.
+Kubelets answer with their entries in `summaries`. `admit` is called with the bearer token, method, path and body of
+each request; if its result is not None, that is the answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""`muster submit --after`: what is created and refused, and what list, get, explain, wait and the client say of it."""
+"""`muster submit --after`: the created objects, the refusals, and the output of list, get, explain, wait and the
+client.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands on several jobs at once (`cli/batch.py`): suspend, resume, delete."""
+"""The commands on several jobs together (`cli/batch.py`): suspend, resume, delete."""
 
 from __future__ import annotations
 

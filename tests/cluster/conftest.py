@@ -25,6 +25,6 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def transport(server: FakeApiServer, clock: ManualClock) -> AsyncIterator[Transport]:
-    """Yield a transport whose pauses end at once, and are recorded by `clock`."""
+    """Yield a transport whose pauses take no time, and are recorded by `clock`."""
     async with Transport(access_to(server), sleep=clock.sleep, uniform=lambda low, high: low) as transport:
         yield transport

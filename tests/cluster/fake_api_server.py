@@ -1,4 +1,4 @@
-"""A scripted API server on loopback: it answers what a test told it to, in order, and keeps what it was asked.
+"""A scripted API server on loopback: it gives the answers of the test's script in their order, and stores the requests.
 
     server.on("GET", "/api/v1/pods", Answer(page(pod("a"))), Answer(status(500)))
     server.on("WATCH", "/api/v1/pods", Watch(event("ADDED", pod("b")), END), Watch(CUT))

@@ -3,7 +3,7 @@
     async with playing(script) as (transport, asked):
         ...
 
-`script` is what the server does with each WebSocket after the handshake; `requests` collects the requests.
+The server calls `script` with each WebSocket after the handshake. `asked` has the requests so far.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ OVERTAKEN = status(
     name="muster-objects",
     kind="resourcequotas",
 )
-"""As the API server says it if two requests are counted by one ResourceQuota at the same moment."""
+"""The API server's answer if two requests change the use of one ResourceQuota at the same moment."""
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])

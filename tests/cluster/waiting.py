@@ -52,7 +52,7 @@ class ManualClock:
         return self.now
 
     async def sleep(self, seconds: float) -> None:
-        """Advance the clock at once."""
+        """Advance the clock without waiting."""
         self.slept.append(seconds)
         self.now += seconds
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Failures on a real API server, all at once: a refused binding, a rejecting kubelet, a dead kubelet.
+"""Failures on a real API server, all at the same time: a refused binding, a rejecting kubelet, a dead kubelet.
 
 The pods of other projects start meanwhile. A Node object that no kubelet serves stands for the dead kubelet.
 """

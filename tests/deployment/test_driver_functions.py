@@ -1,4 +1,5 @@
-"""A driver that answers need not compute: the role driver proves fabric and CUDA, and names what is not proved.
+"""A driver that answers may still be unable to compute. The role driver proves fabric and CUDA, and names each unproved
+part.
 
 The programs of the hosts print in NVIDIA's format: `Fabric Manager version is : …`, the columns of nvidia-smi.
 """

@@ -1,4 +1,4 @@
-"""The Ansible that a task has started reports its plays, tasks, hosts and failures at once."""
+"""The Ansible that a task has started reports its plays, tasks, hosts and failures immediately."""
 
 import os
 import subprocess

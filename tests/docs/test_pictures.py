@@ -1,4 +1,4 @@
-"""The pictures are drawn from their data, each is on a page, and its description says in words what it shows."""
+"""The pictures are drawn from their data, each is on a page, and its description has its content in words."""
 
 import re
 

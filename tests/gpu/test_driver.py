@@ -54,8 +54,8 @@ def test_every_lookup_of_a_function_is_led_to_the_library(
 
 @pytest.fixture(scope="session")
 def ended(make_container: MakeContainer, findings: Findings, forms: dict[str, str]) -> dict[str, str]:
-    """Return the output of each scenario on this driver; empty if it succeeds. Several run at once with their own
-    limits.
+    """Return the output of each scenario on this driver; empty if it succeeds. Several run at the same time with their
+    own limits.
     """
     hooks = [hook for hook in HOOKS if forms[hook] != "absent"]
     containers = {hook: make_container(hook, LIMIT) for hook in hooks}

@@ -116,7 +116,7 @@ RUNTIMES: Final = ("runtime-shared", "runtime-static")
 def ended(
     make_container: MakeContainer, judge: Judge, findings: Findings, request: pytest.FixtureRequest
 ) -> Ended:
-    """Run all small programs at once, each in its own container; return their steps and error outputs."""
+    """Run all small programs at the same time, each in its own container; return their steps and error outputs."""
     commands = {name: (command, variables) for name, (_, command, variables) in SMALL.items()}
     try:
         runtimes = request.getfixturevalue("runtimes")

@@ -49,7 +49,7 @@ def test_the_library_costs_a_training_next_to_nothing(start: Start, judge: Judge
 
 
 def begin(programs: list[Program]) -> None:
-    """Let all programs warm up, and then continue at once."""
+    """Let all programs warm up, and then continue at the same moment."""
     for program in programs:
         program.until("warm")
 

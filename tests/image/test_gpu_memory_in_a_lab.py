@@ -51,7 +51,7 @@ LOADER: Final = Path("/lib64/ld-linux-x86-64.so.2").resolve()
 PYTHON: Final = Path("/usr/bin/python3").resolve()
 OPTIONS: Final = ("--gpu-memory-limits=enforce",)
 WORKS: Final = "trap 'exit 1' TERM; sleep 3600 & wait"
-"""A command that ends at once on SIGTERM."""
+"""A command that ends immediately on SIGTERM."""
 SEEN: Final = """
 import ctypes
 from tests.gpumemory.cuda import Cuda

@@ -110,8 +110,8 @@ def test_a_build_that_failed_leaves_neither_programs_nor_a_lab(world: World) -> 
 
 
 def let_go(pipe: Path) -> None:
-    """Let the processes end that a killed compiler may have started: a pipe opened for reading and writing blocks
-    nobody.
+    """Let the processes end that a killed compiler may have started: a process that opens a pipe for reading and
+    writing does not wait for another process.
     """
     os.close(os.open(pipe, os.O_RDWR))
 

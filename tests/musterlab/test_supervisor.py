@@ -1,4 +1,6 @@
-"""The supervisor with other processes than Kubernetes': which processes die together, and what is left."""
+"""The supervisor with other processes than Kubernetes': which processes die together, and the files and processes
+that are left.
+"""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A user who may see the jobs of more projects than are watched at once is told which projects are not shown."""
+"""If a user may see the jobs of more projects than the pages watch, the pages name the projects that are not shown."""
 
 from __future__ import annotations
 

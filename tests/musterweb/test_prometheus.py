@@ -1,4 +1,4 @@
-"""History from Prometheus: which figures are shown to whom, and what is said of wrong answers or none."""
+"""History from Prometheus: which figures each user sees, and the remarks about wrong or missing answers."""
 
 from __future__ import annotations
 

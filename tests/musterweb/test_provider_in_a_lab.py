@@ -127,7 +127,7 @@ def cluster(folder: Path, issuer: RealIssuer) -> Iterator[Path]:
 
 
 async def grant(kubeconfig: Path) -> None:
-    """Let sue see everything, and wait until the API server allows what was bound to sue and brief."""
+    """Let sue see everything, and wait until the API server enforces the bindings of sue and brief."""
     group = "rbac.authorization.k8s.io"
     binding = {
         "apiVersion": CLUSTER_ROLE_BINDINGS.api_version,

@@ -1,4 +1,6 @@
-"""The recorder of muster's own history: which figures it records, with which token, and what is said when it cannot."""
+"""The recorder of muster's own history: which figures it records, with which token, and the remark if it cannot
+record.
+"""
 
 from __future__ import annotations
 

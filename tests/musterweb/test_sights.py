@@ -1,4 +1,6 @@
-"""Covers `musterweb.sights`: few users read their lists at once, and each keeps its slot for a limited time."""
+"""Covers `musterweb.sights`: few users read their lists at the same time, and each keeps its slot for a limited
+time.
+"""
 
 import asyncio
 

@@ -31,8 +31,8 @@ STARTS: Final = (
     *(NOW - 2000 + 17 * number for number in range(20)),
     NOW - 90,
 )
-"""Times at which jobs start, all in the last hour: ten at once, some beside the end of a step, one every 17 s, one 90 s
-ago.
+"""Times at which jobs start, all in the last hour: ten at the same moment, some beside the end of a step, one every 17
+s, one 90 s ago.
 """
 
 

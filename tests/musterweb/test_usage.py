@@ -96,7 +96,7 @@ async def test_a_gap_or_an_earlier_time_is_not_recorded(
 
 
 async def test_two_writers_count_no_second_twice(store: Store, clock: ManualClock, tmp_path: Path) -> None:
-    """A second process, such as the next one after a restart, goes on where the first one was."""
+    """A second process, such as the next one after a restart, continues at the time where the first one stopped."""
     other = Store(tmp_path / "history.db", clock=clock)
     await other.start()
     sample = UsageSample({ANN: Held(1000)})

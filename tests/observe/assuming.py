@@ -1,4 +1,4 @@
-"""Sets all assumptions of an executor in the pod cache at once."""
+"""Replaces all assumptions of an executor in the pod cache."""
 
 from collections.abc import Collection, Mapping
 

@@ -163,5 +163,5 @@ def storage_class(
 
 
 def mounting(*claims: str) -> dict[str, Any]:
-    """Return the part of a pod's specification that mounts these claims."""
+    """Return the part of a pod's specification that has these PersistentVolumeClaims as volumes."""
     return {"volumes": [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims]}

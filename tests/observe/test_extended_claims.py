@@ -1,6 +1,4 @@
-"""Covers `orchestrator.observe.extended_claims`: the claim that a pod's GPUs need, and what
-the kubelet is told of it.
-"""
+"""Covers `orchestrator.observe.extended_claims`: the ResourceClaim for a pod's GPUs, and the mapping in the status."""
 
 from typing import Any
 
@@ -164,7 +162,7 @@ def test_a_claim_does_not_count_with_its_pending_pod_while_its_user_runs() -> No
 
 
 def test_a_claim_counts_with_its_pending_pod_as_well_when_its_user_terminates() -> None:
-    """The terminating pod holds its GPU until it is gone, and the pending pod needs another GPU, on any node."""
+    """The terminating pod holds its GPU until it has ended, and the pending pod needs another GPU, on any node."""
     leaving, follower = user_of_gpu("first", runs=True, leaves=True), user_of_gpu("second", runs=False)
     holds, waits = read_users(leaving, follower)
     assert (holds.request.gpu_count, waits.request.gpu_count) == (1, 1)
@@ -185,9 +183,7 @@ def test_a_claim_that_others_keep_using_does_not_count_with_a_terminating_pod() 
 def test_a_claim_without_a_running_user_counts_once_for_each_workload(
     workloads: list[set[str]], counts: list[int]
 ) -> None:
-    """The first workload to start needs a GPU, and exceeds its quota at once if the claim counts for another workload
-    alone.
-    """
+    """The first workload to start needs a GPU, and exceeds its quota if the claim counts for another workload alone."""
     known = reader()
     known.note(msgspec.structs.replace(whole_gpu_3(), status=wire.ResourceClaimStatus()), is_there=True)
     users = [user_of_gpu("first", runs=False), user_of_gpu("second", runs=False)]

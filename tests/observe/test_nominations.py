@@ -1,4 +1,4 @@
-"""Nominations of pods: how they are written on pods, and what the planner reads from them."""
+"""Nominations of pods: how they are written on pods, and how the planner reads them."""
 
 from typing import Any
 

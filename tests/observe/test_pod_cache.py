@@ -1,4 +1,6 @@
-"""The pod cache shows pods as they will be: what an executor has begun counts as it does once the watch shows it."""
+"""The pod cache shows pods as they will be: a request that an executor has begun counts as it will when the watch
+shows its result.
+"""
 
 from typing import Any
 

@@ -394,9 +394,7 @@ def _domains(world: World) -> dict[str, tuple[tuple[str, ...], ...]]:
 
 
 def _kinds(world: World) -> dict[str, object]:
-    """Return for each node what distinguishes it at the start: size, labels, tenants, and the other nodes of its
-    domains.
-    """
+    """Return for each node a key of its state at the start: size, labels, tenants, and other nodes of its domains."""
     tenants: dict[str, Counter[str]] = {}
     named: set[str] = set()
     for job in world.case["jobs"]:

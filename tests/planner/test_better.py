@@ -142,7 +142,9 @@ def test_amounts_are_exact_so_a_tenth_and_two_tenths_fit_a_quota_of_three() -> N
 
 
 def test_no_decision_evicts_a_workload_that_would_reclaim_it() -> None:
-    """The project with the higher priority is over its share and is reclaimed at once; the third keeps its share."""
+    """The project with the higher priority is over its share, so its GPUs are reclaimed in the first decision; the
+    third keeps its share.
+    """
     lent = [
         *(running(workload(f"a{each}", "a", 1000), "node-1", each, started=each + 1) for each in range(2)),
         *(

@@ -523,8 +523,8 @@ def part_of_shared_gpu(name: str, gib: int, **changes: object) -> Workload:
 
 
 def test_a_nominated_fraction_that_fits_to_the_byte_is_too_much_if_fractions_count_in_thousandths() -> None:
-    """Three fractions of 5 of 16 GiB are 939 thousandths, and 1 GiB is 63: such a nomination would be withdrawn at
-    once.
+    """Three fractions of 5 of 16 GiB are 939 thousandths, and 1 GiB is 63: the next decision would withdraw such a
+    nomination.
     """
     node = replace(published("node-1", 1), gpu_memory_mib=16 << 10)
     shared = resource_slice(

@@ -1,6 +1,6 @@
 """Snapshots on which the planner was wrong once, or could be: each is settled, and the rules for plans are checked.
 
-The files are for `muster simulate`. The first comment of each says what it is about.
+The files are for `muster simulate`. The first comment of each file describes the error.
 """
 
 from collections import Counter, defaultdict

@@ -1,4 +1,6 @@
-"""The steps of the rehearsal, from programs to the signed record. Each leaves what the next needs in one folder."""
+"""The steps of the rehearsal, from programs to the signed record. Each step leaves the inputs of the next step in
+one folder.
+"""
 
 import json
 import os
@@ -92,7 +94,7 @@ class Chain:
             self.save()
 
     def save(self) -> None:
-        """Write down which steps are done."""
+        """Write the names of the finished steps into the folder."""
         unfinished = self._state_file.with_suffix(".new")
         unfinished.write_text(json.dumps(self.state, indent=1))
         unfinished.rename(self._state_file)
@@ -160,7 +162,7 @@ class Chain:
         self.save()
 
     def stop(self, name: str) -> None:
-        """Kill a server, and what it started."""
+        """Kill a server and the processes that it started."""
         pid = self.state.get("servers", {}).pop(name, 0)
         if pid and guests.is_alive(pid):
             os.killpg(pid, signal.SIGKILL)
@@ -203,7 +205,7 @@ def _last_line(path: Path) -> str:
 
 
 def build_programs(chain: Chain) -> None:
-    """Build what the cache lacks of the programs."""
+    """Build the programs that the cache lacks."""
     wanted = recipes.RECIPES | (recipes.OLDER if chain.has_faults else {})
     chain.state["programs"] = {name: str(path) for name, path in recipes.built(chain.report, wanted).items()}
 

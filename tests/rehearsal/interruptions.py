@@ -89,14 +89,16 @@ _FAULTS: Final = (
 
 
 def kill_muster(chain: Chain) -> None:
-    """Kill muster alone while kubespray downloads: what it started must end, and `resume` must be possible."""
+    """Kill muster alone while kubespray downloads: the processes that it started must end, and `resume` must be
+    possible.
+    """
     running = _install_until(chain, "fault-killed", _DOWNLOADING)
     os.kill(running.pid, signal.SIGKILL)
     running.wait()
 
 
 def stop_worker(chain: Chain) -> None:
-    """Pull the plug of a host while kubespray lets it join. The installation must end and name the host."""
+    """Cut the power of a host while kubespray lets it join. The installation must end and name the host."""
     running = _install_until(chain, "fault-power", _JOINING)
     worker = _worker(chain)
     worker.kill()

@@ -1,6 +1,7 @@
 """The bare hosts of the rehearsal: systemd-nspawn guests, prepared for kubeadm, kubelets and kubespray.
 
-docs/reference/rehearsal.md lists what a guest lacks. This module provides what can be provided in the guest.
+docs/reference/rehearsal.md lists the properties of a real host that a guest lacks. This module adds those that a guest
+can have.
 """
 
 import json

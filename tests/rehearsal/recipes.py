@@ -12,7 +12,7 @@ from orchestrator.progress import Reporter
 
 KUBERNETES: Final = "1.35.4"
 OLDER_KUBERNETES: Final = "1.35.3"
-"""What the rehearsal with faults installs, and upgrades by one patch release."""
+"""The release that the rehearsal with faults installs, and upgrades by one patch release."""
 ETCD: Final = "3.6.8"
 CONTAINERD: Final = "2.2.2"
 CRICTL: Final = "1.36.0"

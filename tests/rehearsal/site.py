@@ -16,7 +16,7 @@ WORKERS: Final = ("gpu01", "gpu02")
 NEWEST: Final = {"kubernetes": "kubernetes", "driver": "580"}
 """The recipe of Kubernetes and the branch of the driver that a site has at the end."""
 OLDER: Final = {"kubernetes": "kubernetes-older", "driver": "570"}
-"""Those that the rehearsal with faults installs, and upgrades."""
+"""The recipe and the branch that the rehearsal with faults installs first, and then upgrades."""
 GPU_DEVICE: Final = "2330"
 """PCI device number of an H100 SXM in the output of `lspci`."""
 

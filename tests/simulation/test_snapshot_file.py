@@ -1,4 +1,6 @@
-"""The snapshot file: short forms are read, exact snapshots are written, and what was written is read back."""
+"""The snapshot file: short forms are read, exact snapshots are written, and written files are read back as the same
+snapshots.
+"""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def ended(snapshot: Snapshot, name: str) -> Snapshot:
 
 
 def settle(world: World, snapshot: Snapshot, *, decider: Decider = plan) -> Rest:
-    """Carry out plans until one changes nothing. Evicted pods end at once, and their controllers replace them."""
+    """Carry out plans until one changes nothing. Evicted pods end immediately, and their controllers replace them."""
     claims_world = replace(world, jobs=())
     seen: set[tuple[object, ...]] = set()
     faults: list[str] = []

@@ -1,4 +1,4 @@
-"""Public reports of preemption loops in another scheduler, Kueue, as worlds: the planner comes to rest at once.
+"""Public reports of preemption loops in another scheduler, Kueue, as worlds: the planner comes to rest without a loop.
 
 Each world follows the description in the report. Numbers that a report lacks are chosen here. A cohort becomes a
 department, a ClusterQueue a project, and its nominal quota the quota.

@@ -1,4 +1,4 @@
-"""Security settings of a project: who may set them, and which requests the policies then allow."""
+"""Security settings of a project: which users may set them, and which requests the policies then allow."""
 
 from __future__ import annotations
 

@@ -128,7 +128,9 @@ def held(items: list[Body]) -> Fraction:
 
 
 class Batch:
-    """Creates fifty objects at once as a user with the role `edit`, waits until nothing changes, and deletes them."""
+    """Creates fifty objects at the same time as a user with the role `edit`, waits until nothing changes, and
+    deletes them.
+    """
 
     def __init__(self, dev: Transport, admin: Transport, number: int) -> None:
         self._dev = dev

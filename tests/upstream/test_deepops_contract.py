@@ -325,7 +325,9 @@ def test_a_playbook_for_one_host_is_the_one_of_the_documents(
 
 
 def test_no_tag_is_skipped_or_chosen() -> None:
-    """A tag of another project can change what runs without an error, so a tag that muster names needs a test here."""
+    """A tag of another project can change which tasks run without an error, so a tag that muster names needs a test
+    here.
+    """
     assert 'tags"' not in TASKS
     assert "--skip-tags" not in TASKS
     assert re.findall(r"--tags, (\S+),", TASKS) == ["network"]

@@ -1,4 +1,4 @@
-"""kubespray's plays for hosts, run on Ubuntu 22.04 and 24.04, change only what the plan announces.
+"""kubespray's plays for hosts, run on Ubuntu 22.04 and 24.04, make only the changes that the plan announces.
 
 `muster install` renders the site and runs kubespray; the test adds tags that leave out downloads from the internet.
 Packages come from a folder. The test reads the changes from the guests' disks, which are layers over a shared disk.

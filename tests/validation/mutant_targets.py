@@ -96,7 +96,7 @@ class EvictsInteractiveWork(FakeTarget):
 
 
 class BindsAGangInPart(FakeTarget):
-    """Binds one pod of a gang at once, while the others are pending."""
+    """Binds one pod of a gang immediately, while the others are pending."""
 
     def act(self, action: Action) -> None:
         super().act(action)

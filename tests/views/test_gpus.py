@@ -1,4 +1,4 @@
-"""The view of single GPUs that users see, made from what agents wrote."""
+"""The view of single GPUs that users see, made from the reports of agents."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""What fails in a cluster, by the names of its workloads and nodes: "w007-refused" is refused, "rejects-n1" rejects.
+"""Failures in a cluster. The name of a workload or node requests its failure: `w007-refused` is refused, for example.
 
-| name                | what happens |
+| name                | failure |
 |---------------------|--------------|
 | workload `-refused` | the API server refuses each binding |
 | workload `-partly`  | the API server refuses the binding of each pod but the first |

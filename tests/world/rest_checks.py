@@ -152,7 +152,9 @@ class _Rest:
     def _fits_with(
         self, workload: Workload, chunk: list[Pod], fate: Callable[[Workload, Pod], str]
     ) -> bool | None:
-        """Return whether the chunk fits if `fate` decides for each running pod that it stays, moves or goes."""
+        """Return whether the chunk fits if `fate` decides for each running pod whether it stays, is migrated or is
+        evicted.
+        """
         capacities = ClusterCapacity(self._snapshot.nodes)
         items = []
         present = releasing(self._snapshot)

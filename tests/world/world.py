@@ -124,7 +124,7 @@ class World:
             self._delete(self._dice.choice(running))
 
     def _submit_instead(self) -> None:
-        """Let a user delete a non-preemptible workload and submit a similar one at once."""
+        """Let a user delete a non-preemptible workload and submit a similar one immediately."""
         firm = [each for each in self.snapshot.workloads if allocated(each) and not each.preemptible]
         if not firm:
             return

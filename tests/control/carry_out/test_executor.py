@@ -41,7 +41,7 @@ EVICTION = Eviction("uid-job", "workload", "other", "quota", "1 GPU reclaimed fo
 
 
 class World:
-    """An executor on a scripted server. Its pauses end at once."""
+    """An executor on a scripted server. Its pauses take no time."""
 
     def __init__(self, server: FakeApiServer, transport: Transport, clock: ManualClock) -> None:
         self.server = server
@@ -298,7 +298,7 @@ class HeldTransport(Transport):
 
 @asynccontextmanager
 async def executing(transport: Transport, cache: PodCache | None = None) -> AsyncIterator[Executor]:
-    """Yield an executor of a leader, which waits for answers as long as the test runs. Its pauses end at once."""
+    """Yield an executor of a leader, which waits for answers as long as the test runs. Its pauses take no time."""
     async with (
         asyncio.timeout(DEADLINE_SECONDS),
         Executor(

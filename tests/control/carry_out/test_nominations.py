@@ -1,4 +1,4 @@
-"""The requests of nominations: which are written, when, what they wait for and what waits for them."""
+"""The requests of nominations: which ones are written, and in which order with other requests."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -107,7 +107,7 @@ async def world() -> AsyncIterator[World]:
 
 @pytest.fixture
 async def hasty() -> AsyncIterator[World]:
-    """Yield a world whose patience ends almost at once."""
+    """Yield a world whose patience ends almost immediately."""
     async with world_of(0.05) as made:
         yield made
 

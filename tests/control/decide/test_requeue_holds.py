@@ -99,7 +99,7 @@ class Stream:
         return [nomination_of(each) for each in self.requeue_holds.placeholders(JOBS).values()]
 
     def decide(self, *nominations: Binding, bind: tuple[Binding, ...] = ()) -> None:
-        """Take a decision with these nominations. Placeholders can have some of them at once."""
+        """Take a decision with these nominations. Some of them can be for stand-ins."""
         nothing = Plan(bindings=bind, evictions=(), shares_gpu_milli={}, allocated_gpu_milli={}, pending={})
         inherited = self.requeue_holds.inherited
         self.requeue_holds.take(replace(nothing, nominations=nominations), inherited)
@@ -331,7 +331,7 @@ def test_a_new_leader_finds_the_place_that_is_kept() -> None:
 def histories(draw: st.DrawFn) -> list[str]:
     """Return events in a possible order: two evicted pods one after the other, and all others at any time.
 
-    A `list` shows at once the changes of the pods since the last event. The answer to an eviction comes at any time
+    A `list` shows all changes of the pods since the last event together. The answer to an eviction comes at any time
     after its beginning, and a younger job at any time.
     """
     lives = draw(

@@ -82,7 +82,7 @@ async def until_served(admin: Transport) -> None:
 
 
 async def submit(admin: Transport, access: Path, name: str, *, exit_code: int, suspend: bool = False) -> None:
-    """Create the Job of `muster submit`, whose pods end at once with this exit code on a node of the lab."""
+    """Create the Job of `muster submit`, whose pods end immediately with this exit code on a node of the lab."""
     words = ("submit", name, *JOB, "--dry-run", "-o", "json")
     (job,) = json.loads(await asyncio.to_thread(must, access, *words))["items"]
     ends = {"muster.dev/lab-run-seconds": "0.1", "muster.dev/lab-exit-code": str(exit_code)}

@@ -266,7 +266,7 @@ def no_work(snapshot: Snapshot) -> Plan:
 async def test_workloads_left_over_by_the_bound_on_work_are_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """16 workloads within quota ask for GPUs that are all lent. 8 of them are served."""
+    """16 workloads within quota request GPUs, all of which other projects have borrowed. 8 of them are served."""
     caplog.set_level("INFO", "orchestrator.control.report.skipped")
     theirs = [
         poison.pod(

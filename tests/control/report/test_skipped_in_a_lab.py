@@ -1,4 +1,4 @@
-"""All poison at once on a real API server: a healthy job is bound, and each poisonous object is named."""
+"""All poisonous objects together on a real API server: a healthy job is bound, and each poisonous object is named."""
 
 import asyncio
 from pathlib import Path

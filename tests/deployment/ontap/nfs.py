@@ -30,8 +30,8 @@ PACKAGES = (
 )  # fmt: skip
 _LIBNFS, _LIBFUSE = "libnfs.so.13", "libfuse3.so.3"
 LARGEST_FILE_BYTES = 2000
-"""Maximum size of a file: libnfs 4.0 writes at most this much at once over NFS 4, and its
-tools write a file at once.
+"""Maximum size of a file: libnfs 4.0 writes at most this much in one request over NFS 4, and its tools write a file in
+one request.
 """
 
 _SECONDS = 60

@@ -95,7 +95,9 @@ def stream(gang_team: str, settings: Settings, *, ticks: int, preemptible: bool)
 @pytest.mark.parametrize("team", ["a", "b"])
 @pytest.mark.parametrize("preemptible", [True, False])
 def test_a_gang_starts_although_single_jobs_keep_coming(team: str, *, preemptible: bool) -> None:
-    """Without a reservation, a gang of the same project starves; another project with a quota reclaims at once."""
+    """Without a reservation, a gang of the same project starves; another project with a quota reclaims in the first
+    decision.
+    """
     minute = stream(team, AFTER, ticks=60, preemptible=preemptible)
     assert minute is not None
     assert minute <= 30

@@ -191,7 +191,7 @@ def test_the_nomination_of_half_a_gang_ends_when_the_other_half_is_evicted_for_g
 
 
 def test_the_rest_of_a_gang_is_not_moved_before_those_that_were_moved_first_run_again() -> None:
-    """If the rest were migrated at once, the pods that had just restarted would lose their placement."""
+    """If the rest were migrated in the next decision, the pods that had just restarted would lose their placement."""
     gang = running(workload("gang", "b", 1000, pods=2, gang=True), "n1")
     back = replace(
         gang.pods[1],

@@ -28,7 +28,7 @@ class _Site(AnswersRequests, Uses):
     kind = "cluster"
 
     async def let_end_slowly(self, pods: Sequence[PodSeen]) -> None:
-        """Do nothing, so that pods end at once."""
+        """Do nothing, so that pods end immediately."""
 
 
 def _hosts() -> FakeHosts:
