@@ -11,7 +11,7 @@ import pytest
 from tests.control.operators import MUSTER
 from tests.validation.host_doubles import NAMES, nccl, nvidia_smi
 from tests.validation.replay import assert_second_judge_agrees
-from tests.validation.report.doctored import Json
+from tests.validation.report.log_changes import Json
 from tests.validation.test_hosts_over_ssh import Site, steps
 from validation.report import log, record
 from validation.report.assemble import assemble

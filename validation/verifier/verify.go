@@ -462,7 +462,7 @@ func base64Of(value any) []byte {
 
 // certificate returns the statements of the first page, which are signed.
 func certificate(report object, stated []any) object {
-	made, layers, limits, byName := object{"hosts": hostsOf(report, stated)}, []any{}, []any{}, map[string]object{}
+	made, layers, limits, byName, its := object{"hosts": hostsOf(report, stated)}, []any{}, []any{}, map[string]object{}, get(report, "scope.hosts.baseline")
 	for _, pair := range strings.Fields(`acceptance=acceptance verdict=verdict headline=headline summary=summary interrupted=interrupted redacted=redacted profile=scope.profile profileTitle=scope.profileTitle parts=scope.parts catalogueSha256=scope.catalogueSha256
 		waivers=scope.waivers deviations=scope.deviations day=scope.today site=scope.hosts.site.name target=target.kind kubernetes=cluster.kubernetes gpus=cluster.gpus muster=tool.version run=volatile.run.id started=volatile.run.started
 		ended=volatile.run.ended identitySha256=identity.sha256 kubeSystemUid=identity.kubeSystemUid caSha256=identity.caSha256 checksExecuted=coverage.executed checksRequired=coverage.required`) {
@@ -480,16 +480,11 @@ func certificate(report object, stated []any) object {
 		layer, limit = pick(byName["layer "+part] == nil, layer, byName["layer "+part]), pick(byName["limit "+why] == nil, limit, byName["limit "+why])
 		byName["layer "+part], byName["limit "+why] = layer, limit
 		layer["counts"].(object)[verdict] = digits(num(layer["counts"], verdict) + 1)
-		layer["inPart"] = layer["inPart"] == true || get(one, "inPart") == true
-		limit["requirements"] = append(arr(limit, "requirements"), get(one, "id"))
+		layer["inPart"], limit["requirements"] = layer["inPart"] == true || get(one, "inPart") == true, append(arr(limit, "requirements"), get(one, "id"))
 		layer["verdict"] = pick(why == "", worst(layer["verdict"], verdict), layer["verdict"])
 	}
-	if one := get(report, "scope.hosts.baseline"); one != nil {
-		made["baseline"] = object{}
-		each([]any{"run", "started", "verdict", "manifestSha256", "identitySha256"}, func(key any) {
-			made["baseline"].(object)[key.(string)] = get(one, key.(string))
-		})
-	}
+	certified := object{"run": get(its, "run"), "started": get(its, "started"), "verdict": get(its, "verdict"), "manifestSha256": get(its, "manifestSha256"), "identitySha256": get(its, "identitySha256")}
+	maps.Copy(made, pick(its != nil, object{"baseline": certified}, nil))
 	made["limits"], made["layers"] = limits, layers
 	return made
 }

@@ -17,11 +17,7 @@ import rfc8785
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from orchestrator.signing_keys import read_private_key
-from tests.validation.fake_target import FakeTarget
-from tests.validation.host_defects import NAMES
-from tests.validation.host_doubles import FakeHosts
-from tests.validation.recorder_double import RecorderDouble
-from tests.validation.replay import GANG, run_command
+from tests.validation.report.honest_records import beside_an_earlier_record
 from tests.validation.report.records import three_steps
 from tests.validation.report.test_doctored import accepted_by_the_second
 from tests.validation.report.test_record import keys
@@ -33,8 +29,6 @@ from validation.report.certificate import predicate
 from validation.report.record import GpuIdentity, Identity, NodeIdentity, Report, RequirementResult
 from validation.report.rejudge import disagreements
 from validation.report.verify import verify
-from validation.run.session import Settings
-from validation.scenario.loaded import SHIPPED
 
 Json = dict[str, Any]
 TEMPLATE = Path(html.__file__).parent / "templates" / "certificate.html.j2"
@@ -143,6 +137,13 @@ def test_each_text_of_the_first_page_is_signed(many: int) -> None:
     assert unsigned(page, predicate(report)) == []
 
 
+def test_each_text_about_hosts_and_their_baseline_is_signed(run: Path) -> None:
+    report = record.read(run)
+    signed = predicate(report)
+    assert unsigned(html.render(report), signed) == []
+    assert unsigned(html.render(report), {**signed, "baseline": {}})
+
+
 @pytest.mark.parametrize(
     "key",
     [
@@ -173,10 +174,11 @@ FROM_THE_RECORD: dict[str, str] = {
     "identitySha256": "identity.sha256", "kubeSystemUid": "identity.kubeSystemUid", "caSha256": "identity.caSha256",
     "checksExecuted": "coverage.executed", "checksRequired": "coverage.required",
     "layers": "requirements.0.verdict", "limits": "requirements.0.notApplicable",
-    "hosts": "hosts.0.driver",
+    "hosts": "hosts.0.driver", "baseline": "scope.hosts.baseline.run",
 }  # fmt: skip
 """For each key of the predicate, the value of the record that it shows."""
-OF_A_HOST = (
+OF_A_KEY = (
+    *(f"scope.hosts.baseline.{key}" for key in ("started", "verdict", "manifestSha256", "identitySha256")),
     "hosts.0.gpus.0.model", "hosts.1.gpus.7.model", "identity.nodes.0.node", "identity.nodes.1.uid",
     "identity.nodes.0.systemUuid", "identity.nodes.0.gpus.7.serial",
 )  # fmt: skip
@@ -191,22 +193,11 @@ OTHERS: dict[str, Any] = {
 """Other values for keys that allow only some values."""
 
 
-class OfACluster(FakeTarget):
-    """A double that reports itself as an existing cluster."""
-
-    kind = "cluster"
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the record of a run on a cluster with two hosts."""
+    """Return the record of a run on a cluster with two hosts, compared with an earlier record."""
     directory = tmp_path_factory.mktemp("run") / "r"
-    chosen = Settings(
-        target="cluster", out=directory, open_target=OfACluster, open_recorder=RecorderDouble,
-        open_hosts=lambda: FakeHosts(names=NAMES), parts=["gangs", "hosts"],
-    )  # fmt: skip
-    paths = sorted([GANG, *(SHIPPED / "hosts").glob("*.yaml"), *(SHIPPED / "hosts-after").glob("*.yaml")])
-    run_command(paths, chosen)
+    beside_an_earlier_record(directory)
     return directory
 
 
@@ -238,7 +229,7 @@ def test_each_fact_of_the_predicate_is_recomputed_from_the_log(run: Path) -> Non
     assert FROM_THE_RECORD.keys() == signed.keys()
     again = assemble(log.read_log(run))
     assert disagreements(record.read(run), again) == []
-    for path in (*FROM_THE_RECORD.values(), *OF_A_HOST):
+    for path in (*FROM_THE_RECORD.values(), *OF_A_KEY):
         altered = json.loads(original)
         container, key = at(altered, path)
         container[key] = OTHERS[path] if path in OTHERS else other(container[key])

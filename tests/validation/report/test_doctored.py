@@ -19,8 +19,8 @@ BATCH = 100
 
 @pytest.fixture(scope="module")
 def signed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Path]:
-    """Return records of four runs with a redaction of each, and the public key that belongs to all signatures."""
-    return honest(tmp_path_factory.mktemp("signed"), RUNS[6:])
+    """Return records of five runs with a redaction of each, and the public key that belongs to all signatures."""
+    return honest(tmp_path_factory.mktemp("signed"), RUNS[5:])
 
 
 def refused_by_muster(directory: Path, key: Path | None) -> list[str]:
