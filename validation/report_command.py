@@ -1,9 +1,11 @@
 """`muster report`: commands for the directory of a report, without the cluster."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from orchestrator.distribution import require_extra
 from orchestrator.progress import printable
@@ -250,3 +252,47 @@ def redact(ctx: click.Context, directory: Path, out: Path) -> None:
     if result.problems:
         ctx.exit(_exit_code(result))
     click.echo(printable(f"{out}: {redact_report(directory, out).headline}"))
+
+
+@report.command()
+@_DIRECTORY
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Format of the output.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Page with one chart for each figure.",
+)
+@click.pass_context
+def trend(ctx: click.Context, directory: Path, output: str, out: Path | None) -> None:
+    """Show each figure of hosts and GPUs over the records of a site, in the directories below DIRECTORY.
+
+    Records of several clusters are shown apart. A record that does not verify, or has no hosts, is left out by name.
+    Then the exit code is 1.
+    """
+    require_extra("validation")
+    from orchestrator.progress import terminal_reporter
+    from validation.report import trend_pages
+    from validation.report.trend import trend_of
+
+    reporter = terminal_reporter()
+    try:
+        found = trend_of(directory, reporter.update)
+    finally:
+        reporter.close()
+    if out is not None:
+        trend_pages.write(found, out)
+    if output == "json":
+        click.echo(json.dumps(msgspec.to_builtins(found), indent=1))
+    else:
+        click.echo("\n".join(printable(line) for line in trend_pages.table(found)))
+        if out is not None:
+            click.echo(printable(f"{out}"))
+    ctx.exit(1 if found.unread else 0)

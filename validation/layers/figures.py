@@ -31,6 +31,10 @@ UNITS: Final = {
     "pcie-replays": "replays",
 }
 """The figures and their units."""
+RISING: Final = frozenset(
+    {"burn-in-temperature", "corrected-errors", "remapped-rows", "retired-pages", "pcie-replays"}
+)
+"""The figures that are higher on a worse host or GPU. The others are lower."""
 _COUNTS: Final = {
     "corrected-errors": re.compile(
         r"ecc_errors/aggregate/(?:sram_correctable|dram_correctable|single_bit/total)"
