@@ -14,6 +14,7 @@ from orchestrator.distribution import require_extra
 from orchestrator.errors import MusterError, UsageError
 from orchestrator.progress import printable, terminal_reporter
 from validation.layers.checks import TESTS, describe_tests
+from validation.layers.tools import FIO, MOUNTS
 from validation.plan.acceptance import open_acceptance
 from validation.plan.plan_document import document
 from validation.planned_checks import plan
@@ -126,6 +127,12 @@ if TYPE_CHECKING:
     "compared with it.",
 )
 @click.option(
+    "--in-service",
+    is_flag=True,
+    help="Examine the hosts of --site while users work on the cluster: only ready nodes without a pod, which are "
+    "cordoned meanwhile. No pod is evicted. The exit code is 1 only if a check FAILs or is ERROR.",
+)
+@click.option(
     "--size",
     metavar="NODESxGPUS",
     callback=lambda _ctx, _param, text: _size(text),
@@ -162,6 +169,7 @@ def validate(
     try:
         _imply_cluster(ctx, options)
         _check_real_nodes(options)
+        _check_in_service(options, patterns or paths)
         acceptance = open_acceptance(options["profile"], options["parts"], _kind(options))
         scenarios = acceptance.select(select(load(find(list(paths)), _chosen_size(options)), patterns))
         if options["collect_only"]:
@@ -214,6 +222,24 @@ def _check_real_nodes(options: dict[str, Any]) -> None:
         raise UsageError(f"--real-nodes is for --target {LAB}: a {options['target']} has nodes of its own")
     if options["size"] is not None:
         raise UsageError("--size is not for --real-nodes: --real-nodes and --gpus give the size")
+
+
+def _check_in_service(options: dict[str, Any], chosen: tuple[object, ...]) -> None:
+    """Choose the part `hosts` for a run in service. Raises UsageError for an option that users would notice."""
+    if not options["in_service"]:
+        return
+    options["parts"] = options["parts"] or ("hosts",)
+    disturbing = [test for test in options["host_tests"] if test in {FIO, MOUNTS}]
+    if options["site"] is None:
+        raise UsageError("--in-service is for --site, which names the hosts")
+    if chosen or set(options["parts"]) != {"hosts"}:
+        raise UsageError("--in-service is for --part hosts: other parts need a cluster without users")
+    if disturbing:
+        raise UsageError(f"--host-test {disturbing[0]} is not for --in-service: jobs use the same storage")
+    if options["golden"]:
+        raise UsageError(
+            "--golden is not for --in-service: its host can be busy; --baseline compares each with itself"
+        )
 
 
 def _chosen_size(options: dict[str, Any]) -> "Size | None":
@@ -296,6 +322,7 @@ def _settings(options: dict[str, Any]) -> "Settings":
         mounts=options["mounts"],
         golden=options["golden"],
         baseline=options["baseline"],
+        in_service=options["in_service"],
         argv=["muster", *sys.argv[1:]],
     )
 

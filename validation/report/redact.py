@@ -68,7 +68,7 @@ _IDS: Final = {
 }  # fmt: skip
 """Keys of names of checks. They can contain the name of a project, but not of a host or a person."""
 BY_NAME: Final = frozenset({
-    "allocatedMilli", "quotasMilli", "weightsMilli", "fairShareGpus", "devices", "away", "nodes", "pods",
+    "allocatedMilli", "quotasMilli", "weightsMilli", "fairShareGpus", "devices", "away", "busy", "nodes", "pods",
 })  # fmt: skip
 """Keys whose values are objects with names as keys."""
 BY_WORD: Final = frozenset({"files", "timings", "byVerdict", "target", "layers", "gpus", "facts", "figures"})
@@ -317,7 +317,11 @@ def _names(entries: Sequence[log.Entry]) -> _Names:
     projects = _projects(entries) | {name for scenario in scenarios for name in scenario.quotas_milli}
     nodes = {event.node for event in events if isinstance(event, NodeSeen)}
     sites = [report.scope.hosts.site for report in reports if report.scope.hosts is not msgspec.UNSET]
-    nodes |= {name for site in sites for name in (*(host.name for host in site.hosts), *site.away)}
+    nodes |= {
+        name
+        for site in sites
+        for name in (*(host.name for host in site.hosts), *site.away, *(site.busy or ()))
+    }
     scopes = [report.scope.hosts for report in reports if report.scope.hosts]
     nodes |= {host.name for scope in scopes if scope.baseline for host in scope.baseline.hosts}
     owners = {waiver.owner for report in reports for waiver in report.scope.waivers}

@@ -128,6 +128,11 @@ def _compare_figures(report: record.Report, result: Comparison, *, is_ours: bool
     hosts = report.scope.hosts
     if hosts is msgspec.UNSET:
         return
+    is_named = any(deviation.startswith("in service: ") for deviation in report.scope.deviations)
+    if (hosts.site.busy is not msgspec.UNSET) != is_named:
+        result.problems.append(
+            "scope.deviations: do not say as scope.hosts does whether the run was in service"
+        )
     if hosts.baseline and hosts.baseline.version != report.tool.version:
         result.problems.append("scope.hosts.baseline: another version of muster made it")
     if hosts.figures_sha256 != figures_sha256():

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import secrets
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -18,9 +19,9 @@ import msgspec
 from orchestrator.progress import Reporter
 from validation.catalogue.catalogue import PATH as CATALOGUE
 from validation.catalogue.waivers import load_waivers
-from validation.errors import HostError, ReportError
+from validation.errors import HostError, ReportError, TargetError
 from validation.judge.hosts.host_layer import HostSite
-from validation.judge.verdict import ACCEPTABLE_RUNS
+from validation.judge.verdict import ACCEPTABLE_RUNS, Verdict
 from validation.plan.acceptance import Acceptance, open_acceptance
 from validation.planned_checks import Check, plan
 from validation.report.assemble import assemble
@@ -29,6 +30,7 @@ from validation.report.beside import digests
 from validation.report.log import Closed, open_log, read_log
 from validation.report.record import CheckResult, Report, Run
 from validation.report.write import withdraw, write
+from validation.run.in_service import ReservedNodes, deviation, only_taken
 from validation.run.summary import opening
 from validation.run.validation_run import Options, ValidationRun
 from validation.scenario.loaded import LoadedScenario
@@ -47,12 +49,19 @@ if TYPE_CHECKING:
     from validation.targets.hosts import SiteHosts
 
 INTERRUPTED = 130
+STOP_SECONDS = 6.0
+"""Time until a load of an interrupted run has ended on its host: `timeout` sends KILL 5 s after TERM."""
 
 
 def exit_code(report: Report) -> int:
-    """Return the exit code of `muster validate` and of pytest: 0 only if the verdict is PASS or WAIVED."""
+    """Return the exit code of `muster validate` and of pytest: 0 only if the verdict is PASS or WAIVED.
+
+    A run in service is no acceptance. Its exit code is 1 only for FAIL and ERROR.
+    """
     if report.interrupted:
         return INTERRUPTED
+    if report.scope.hosts and report.scope.hosts.site.busy is not msgspec.UNSET:
+        return 1 if report.verdict in {Verdict.FAIL, Verdict.ERROR} else 0
     return 0 if report.verdict in ACCEPTABLE_RUNS else 1
 
 
@@ -71,6 +80,7 @@ class Settings:
     - `profile`: empty: the profile of the target. `parts`: empty: the whole catalogue.
     - `site`: names the hosts. `host_tests` are the loads that may be put on them, `mounts` their mounts of the
       storage, and `golden` the host that the others must equal. `baseline`: an earlier record of the site.
+    - `in_service`: examine only hosts that can be reserved, because the cluster has users.
     - `real_nodes`: the real nodes of the lab; None: simulated nodes, and the operator as a process.
     - `open_target`, `open_recorder`, `open_hosts`: functions that return another target, another recorder, other hosts.
     """
@@ -84,6 +94,7 @@ class Settings:
     mounts: Sequence[str] = ()
     golden: str = ""
     baseline: Path | None = None
+    in_service: bool = False
     out: Path | None = None
     profile: str = ""
     parts: Sequence[str] = ()
@@ -163,15 +174,19 @@ class ValidationSession:
         self._target_timings: dict[str, str] = {}
         self._loop = asyncio.Runner()
         self._target = self._make_target()
+        options, recorder, hosts = self._options(), self._make_recorder(), site_hosts(settings)
+        self._reserved = self._reserve(hosts) if settings.in_service and hosts is not None else None
         self._run = ValidationRun(
             self._target,
             self.checks,
             self.acceptance,
-            self._options(),
+            options,
             progress=settings.progress,
-            recorder=self._make_recorder(),
-            hosts=site_hosts(settings),
+            recorder=recorder,
+            hosts=hosts,
         )
+        if self._reserved is not None:
+            self._reserved.watch(self.interrupt)
 
     @property
     def site(self) -> HostSite | None:
@@ -205,6 +220,7 @@ class ValidationSession:
             self.interrupt("interrupted while cleaning up")
         finally:
             self._loop.close()
+            self._give_nodes_back()
             recorder = self._run.recorder
             ended = recorder.wall_clock()
             recorder.append(
@@ -253,7 +269,27 @@ class ValidationSession:
     def _deviations(self) -> list[str]:
         """Return why the run cannot be an acceptance even if all checks pass."""
         changed = changed_operator() if self._settings.target == LAB else ""
-        return [changed] if changed else []
+        hosts = self._run.hosts
+        examined = [deviation(hosts.scope)] if self._reserved is not None and hosts is not None else []
+        return [*([changed] if changed else []), *examined]
+
+    def _reserve(self, hosts: "SiteHosts") -> ReservedNodes:
+        """Reserve the idle nodes of the hosts, and leave out the others. Raises TargetError."""
+        reserved = ReservedNodes(self._settings.kubeconfig, self.id, self._settings.progress)
+        busy = reserved.take([host.name for host in hosts.scope.site.hosts])
+        hosts.scope = only_taken(hosts.scope, busy)
+        return reserved
+
+    def _give_nodes_back(self) -> None:
+        """Give the reserved nodes back, after all tools on them have ended."""
+        if self._reserved is not None:
+            if self._run.interrupted:
+                time.sleep(STOP_SECONDS)
+            try:
+                self._reserved.close()
+            except TargetError as error:
+                self.interrupt(str(error))
+                self._settings.progress(str(error))
 
     def _make_target(self) -> Target:
         if self._settings.open_target is not None:

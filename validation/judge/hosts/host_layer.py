@@ -36,6 +36,7 @@ class HostSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     - `nonce`: a name of this run alone. It is part of the names of the files that the run writes on the mounts, so no
       such file exists before the run.
     - `name`: the name of the site.
+    - `busy`: of a run in service, the hosts that it did not examine, with the reasons. The key is absent otherwise.
     """
 
     hosts: list[DeclaredHost] = []
@@ -51,6 +52,7 @@ class HostSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     tests: list[str] = []
     nonce: str = ""
     name: str = ""
+    busy: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class HostScope(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
