@@ -1,16 +1,20 @@
 """Tests `muster validate --in-service` on a real API server, with hosts over real OpenSSH."""
 
+import asyncio
+import itertools
 import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import musterlab.cluster
+from orchestrator.cluster.errors import ClusterError, Forbidden
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Node, Pod
 from orchestrator.cluster.resources import NODES, PODS
@@ -94,22 +98,17 @@ async def cluster(lab: musterlab.cluster.Lab) -> Cluster:
     return cluster
 
 
-def start(site: Site, kubeconfig: Path, out: Path, *arguments: str) -> subprocess.Popen[str]:
-    """Start a validation in service."""
+def run(arguments: Sequence[str]) -> subprocess.Popen[str]:
+    """Start `muster` with these arguments, in a process that SIGINT reaches."""
     script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     muster = [*MUSTER[:-1], f"{script}; {MUSTER[-1]}"]
-    command = [
-        *muster,
-        "validate",
-        "--site",
-        str(site.write()),
-        "--in-service",
-        "--kubeconfig",
-        str(kubeconfig),
-    ]
-    return subprocess.Popen(
-        [*command, "--out", str(out), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return subprocess.Popen([*muster, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def start(site: Site, kubeconfig: Path, out: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start a validation in service."""
+    command = ["validate", "--site", str(site.write()), "--in-service", "--kubeconfig", str(kubeconfig)]
+    return run([*command, "--out", str(out), *arguments])
 
 
 def until(condition: Callable[[], bool], seconds: float = 60) -> None:
@@ -214,7 +213,7 @@ async def test_a_run_that_must_end_ends_its_load_before_it_gives_the_nodes_back(
     assert await cluster.pods() == ({"train": "Running"} if how == "a pod comes" else {})
 
 
-async def test_the_next_run_gives_back_what_a_killed_run_left_and_waits_for_no_living_one(
+async def test_the_next_run_returns_the_nodes_of_a_killed_run_and_refuses_those_of_a_living_one(
     cluster: Cluster, site: Site, load: Path, tmp_path: Path
 ) -> None:
     running = start(site, cluster.kubeconfig, tmp_path / "r", "--host-test", "nccl")
@@ -252,3 +251,94 @@ def test_options_that_users_would_notice_are_refused(
     running = start(site, tmp_path / "none", tmp_path / "r", *arguments)
     _, errors = running.communicate()
     assert (running.returncode, message in errors) == (2, True), errors
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "nightly-check.md"
+ACCOUNT = "system:serviceaccount:muster-nightly:nightly"
+PATHS = {
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": "/api/v1/namespaces/muster-nightly/serviceaccounts",
+    "PersistentVolumeClaim": "/api/v1/namespaces/muster-nightly/persistentvolumeclaims",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "ValidatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+    "CronJob": "/apis/batch/v1/namespaces/muster-nightly/cronjobs",
+}
+
+
+def example() -> list[dict[str, Any]]:
+    """Return the objects of the example in the documentation."""
+    text = PAGE.read_text().partition("```yaml\n# nightly.yaml\n")[2].partition("```")[0]
+    return list(yaml.safe_load_all(text))
+
+
+@pytest.fixture
+async def nightly(cluster: Cluster, tmp_path: Path) -> Path:
+    """Apply the example. Return a kubeconfig of its account."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "muster-nightly"}}
+    async with Transport(load_access(cluster.kubeconfig)) as transport:
+        for one in [namespace, *example()]:
+            await transport.create(PATHS[one["kind"]], one, params={"fieldValidation": "Strict"})
+        path = f"{PATHS['ServiceAccount']}/nightly/token"
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        token = (await transport.create(path, request))["status"]["token"]
+    content = yaml.safe_load(cluster.kubeconfig.read_text())
+    content["users"] = [{"name": user["name"], "user": {"token": token}} for user in content["users"]]
+    account = tmp_path / "nightly.kubeconfig"
+    account.write_text(yaml.safe_dump(content))
+    async with Transport(load_access(account)) as transport, asyncio.timeout(60):
+        # the API server learns of bindings and policies by watches of its own
+        for number in itertools.count():
+            if await is_refused(
+                transport, NODES.path(name="dgx1-1"), {"metadata": {"labels": {"a": f"{number}"}}}
+            ):
+                break
+            await asyncio.sleep(0.2)
+    return account
+
+
+async def is_refused(transport: Transport, path: str, body: dict[str, Any]) -> bool:
+    """Return whether the admission policy refuses the change."""
+    try:
+        await transport.patch(path, body, content_type=MERGE_PATCH)
+    except ClusterError as error:
+        return "may" in str(error) and "muster-nightly" in str(error)
+    return False
+
+
+async def test_the_example_of_a_cronjob_has_exactly_the_rights_that_it_needs(
+    cluster: Cluster, nightly: Path, site: Site, tmp_path: Path
+) -> None:
+    container = example()[-1]["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
+    site.validate(tmp_path / "baseline", "--host-test", "nccl")
+    replaced = {"/site": str(site.write()), "/reports/baseline": str(tmp_path / "baseline")}
+    arguments = [replaced.get(word, word) for word in container["args"]]
+    running = run([*arguments, "--kubeconfig", str(nightly), "--out", str(tmp_path / "r")])
+    _, errors = running.communicate()
+    assert running.returncode == 0, errors
+    assert steps(tmp_path / "r")["drift"][0] == "PASS"
+    assert await cluster.nodes() == {"dgx1-1": (False, ""), "dgx1-2": (False, "")}
+
+    await cluster.run_pod("train", "dgx1-2")
+    async with Transport(load_access(nightly)) as transport:
+        node = NODES.path(name="dgx1-1")
+        for body in (
+            {"metadata": {"labels": {"a": "b"}}},
+            {"metadata": {"annotations": {"muster.dev/other": "b"}}},
+            {"metadata": {"finalizers": ["a/b"]}},
+            {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}},
+        ):
+            assert await is_refused(transport, node, body), body
+        pod = PODS.path("default", "train")
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "train"}}
+        for attempt in (
+            transport.delete(pod),
+            transport.create(f"{pod}/eviction", eviction),
+            transport.delete(node),
+            transport.create(PATHS["Namespace"], {"metadata": {"name": "other"}}),
+            transport.get("/api/v1/secrets"),
+        ):
+            with pytest.raises(Forbidden):
+                await attempt
+    assert await cluster.pods() == {"train": "Running"}

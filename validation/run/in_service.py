@@ -86,7 +86,7 @@ class ReservedNodes:
     async def _keep(self, reservation: Reservation) -> None:
         """Renew the reservation until the run has ended, or a node must be given back."""
         renewed, reason = time.monotonic(), ""
-        while await self._goes_on(POLL_SECONDS):
+        while await self._continues(POLL_SECONDS):
             if reason:
                 continue  # the main thread ends the loads before it gives the nodes back
             try:
@@ -100,7 +100,7 @@ class ReservedNodes:
                 self._interrupt(f"in service: {reason}")
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    async def _goes_on(self, seconds: float) -> bool:
+    async def _continues(self, seconds: float) -> bool:
         """Return whether the run has not ended after this time."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
