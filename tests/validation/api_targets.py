@@ -149,6 +149,38 @@ HONEST: Final[Answers] = {
     ("GET", LEASE): (200, lease(f"{POD}_a50c0601-2534-4e6e-9e2d-5ae641035ade")),
     ("GET", CLASSES): (200, {"kind": "StorageClassList", "metadata": {}, "items": [storage_class("basic")]}),
 }
+NODES: Final = "/api/v1/nodes?labelSelector=nvidia.com/gpu.present%3Dtrue"
+SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
+
+
+def node(name: str, count: str = "8") -> dict[str, Any]:
+    """Return a node with GPUs."""
+    labels = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.count": count, "site": "basement"}
+    status = {"addresses": [{"type": "InternalIP", "address": "10.9.8.7"}]}
+    return {"metadata": metadata(name, labels=labels), "spec": {}, "status": status}
+
+
+def resource_slice(node: str, gpus: int = 8, kind: str = "gpu", **pool: Any) -> dict[str, Any]:
+    """Return a slice of NVIDIA's driver with this number of devices."""
+    devices = [
+        {
+            "name": f"gpu-{number}",
+            "attributes": {"type": {"string": kind}, "uuid": {"string": f"GPU-{number}"}},
+        }
+        for number in range(gpus)
+    ]
+    its = {"name": node, "generation": 1, "resourceSliceCount": 1} | pool
+    spec = {"driver": "gpu.nvidia.com", "nodeName": node, "pool": its, "devices": devices}
+    return {"metadata": metadata(f"{node}-gpu.nvidia.com-x7k2p"), "spec": spec}
+
+
+def published(*slices: dict[str, Any]) -> Answers:
+    """Return the answer with these slices."""
+    return {("GET", SLICES): (200, {"items": list(slices)})}
+
+
+HONEST[("GET", NODES)] = (200, {"kind": "NodeList", "metadata": {}, "items": [node("n1"), node("n2")]})
+HONEST.update(published(resource_slice("n1"), resource_slice("n2")))
 NO_PAGE: Final = (404, {"kind": "Status", "message": "the server could not find the requested resource"})
 
 
@@ -179,6 +211,7 @@ TooOldForClaims = answering({("GET", "/version"): (200, {"gitVersion": "v1.32.9"
 AltersClaims = answering(
     {("GET", f"{V1}/gpu-claim"): (200, claim("gpu-claim", deviceClassName="gpu.example.com"))}
 )
+HasNoDriverOnANode = answering(published(resource_slice("n1")))
 SharesTheGpu = answering({("GET", f"{V1}/gpu-claim"): (200, allocated(device(), device(device="gpu-4")))})
 TwoDefaultClasses = answering(
     {

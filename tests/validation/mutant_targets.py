@@ -7,6 +7,7 @@ import msgspec
 
 from tests.validation.api_targets import (
     AltersClaims,
+    HasNoDriverOnANode,
     NobodyLeads,
     SharesTheGpu,
     TooOldForClaims,
@@ -233,6 +234,7 @@ TARGETS: Final[dict[str, Callable[[], FakeTarget]]] = {
     "leaves-a-gpu-idle": LeavesOneIdle,
     "too-old-for-claims": TooOldForClaims,
     "alters-claims": AltersClaims,
+    "no-driver-on-a-node": HasNoDriverOnANode,
     "two-gpus-of-a-claim": SharesTheGpu,
     "two-default-classes": TwoDefaultClasses,
     "nobody-leads": NobodyLeads,

@@ -10,6 +10,10 @@ POD = "/api/v1/namespaces/dra-test/pods"
 SYSTEM = "/namespaces/muster-system"
 REQUESTS: dict[str, list[tuple[str, str]]] = {
     "version": [("GET", "/version"), ("GET", "/apis/resource.k8s.io")],
+    "driver": [
+        ("GET", "/api/v1/nodes?labelSelector=nvidia.com/gpu.present%3Dtrue"),
+        ("GET", "/apis/resource.k8s.io/v1/resourceslices"),
+    ],
     "claim": [
         ("POST", "/api/v1/namespaces"),
         ("POST", CLAIMS),
@@ -71,6 +75,7 @@ def judge_api(name: str, events: list[Json], given: list[Json]) -> str:
         objects.append(entry)
     judges = {
         "version": version,
+        "driver": driver,
         "claim": claim,
         "pod": pod,
         "operator": operator,
@@ -143,6 +148,37 @@ def version(objects: list[Json]) -> str:
         return "FAIL"
     known = [one.get("version") for one in several(objects[1].get("versions"))]
     return "PASS" if any(one in known for one in ("v1", "v1beta1", "v1beta2")) else "FAIL"
+
+
+def driver(objects: list[Json]) -> str:
+    nodes, slices = (several(entry.get("items")) for entry in objects)
+    return "INCONCLUSIVE" if not nodes else "PASS" if all(published(one, slices) for one in nodes) else "FAIL"
+
+
+def published(node: Json, slices: list[Json]) -> bool:
+    """Return whether the newest slices of the node are complete and have all its GPUs."""
+    pools: dict[str, list[Json]] = {}
+    for entry in slices:
+        spec, pool = under(entry, "spec"), under(entry, "spec", "pool")
+        name, generation = under(pool, "name"), under(pool, "generation")
+        is_ours = under(spec, "driver") == "gpu.nvidia.com" and under(spec, "nodeName") is not None
+        if not is_ours or spec["nodeName"] != under(node, "metadata", "name"):
+            continue
+        if not isinstance(name, str) or not isinstance(generation, int):
+            continue
+        others = pools.setdefault(name, [])
+        newest = max([generation, *(under(one, "pool", "generation") for one in others)])
+        pools[name] = [one for one in [*others, spec] if one["pool"]["generation"] == newest]
+    kinds = [
+        under(device, "attributes", "type", "string")
+        for specs in pools.values()
+        for spec in specs
+        for device in several(spec.get("devices"))
+    ]
+    whole = all(len(specs) == under(specs[0], "pool", "resourceSliceCount") for specs in pools.values())
+    count = under(node, "metadata", "labels", "nvidia.com/gpu.count")
+    is_counted = isinstance(count, str) and all(kind == "gpu" for kind in kinds)
+    return bool(kinds) and whole and (not is_counted or count == str(len(kinds)))
 
 
 def claim(objects: list[Json]) -> str:

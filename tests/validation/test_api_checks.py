@@ -16,9 +16,11 @@ from tests.validation.api_targets import (
     GROUP,
     LEASE,
     NO_PAGE,
+    NODES,
     POD,
     POD1,
     PODS,
+    SLICES,
     V1,
     Answers,
     AnswersRequests,
@@ -29,8 +31,11 @@ from tests.validation.api_targets import (
     device,
     lease,
     metadata,
+    node,
     pod,
     pod1,
+    published,
+    resource_slice,
     storage_class,
 )
 from tests.validation.fake_target import FakeTarget
@@ -45,7 +50,8 @@ from validation.scenario.loaded import SHIPPED
 from validation.targets.recorder import Recorder
 
 CLUSTER = [SHIPPED / "cluster"]
-VERSION, CLAIM = "dra/api/version", "dra/api/claim"
+ALL = (resource_slice("n1"), resource_slice("n2"))
+VERSION, DRIVER, CLAIM = "dra/api/version", "dra/api/driver", "dra/api/claim"
 POD1_ENDS = "dra/api/pod"
 OPERATOR, STORAGE = "installation/api/operator", "installation/api/storage-class"
 
@@ -61,11 +67,12 @@ def test_a_cluster_that_has_all_of_it_passes(tmp_path: Path) -> None:
     outcome = both(tmp_path, CLUSTER, AnswersRequests, profile="current")
     assert (outcome.command, outcome.pytest) == (1, 1), "the rest of the catalogue did not run"
     assert {step.id: step.verdict for step in outcome.report.steps} == dict.fromkeys(
-        (VERSION, CLAIM, POD1_ENDS, STORAGE, OPERATOR), "PASS"
+        (VERSION, DRIVER, CLAIM, POD1_ENDS, STORAGE, OPERATOR), "PASS"
     )
     proven = {entry.id for entry in outcome.report.requirements if entry.verdict == "PASS"}
     assert proven == {
         "dra.version",
+        "dra.driver",
         "dra.claim",
         "dra.pod",
         "installation.operator",
@@ -88,6 +95,16 @@ def test_a_cluster_that_has_all_of_it_passes(tmp_path: Path) -> None:
         ({("GET", GROUP): NO_PAGE}, VERSION, "FAIL", "dynamic resource allocation is not enabled"),
         ({("GET", GROUP): (200, {"versions": [{"version": "v1alpha3"}]})}, VERSION, "FAIL", "no version that has"),
         ({("GET", GROUP): (403, {"message": "no"})}, VERSION, "ERROR", "is answered with 403: no"),
+        (published(resource_slice("n1")), DRIVER, "FAIL", "n2: gpu.nvidia.com publishes no device of it: install"),
+        (published(resource_slice("n1"), resource_slice("n2", 7)), DRIVER, "FAIL", "n2: gpu.nvidia.com publishes 7 G"),
+        (published(resource_slice("n1"), resource_slice("n2", resourceSliceCount=2)), DRIVER, "FAIL", "n2: not all s"),
+        (published(*ALL, resource_slice("n2", 7, generation=2)), DRIVER, "FAIL", "publishes 7 GPUs, the label"),
+        (published(*ALL, resource_slice("n2", 7, generation=0)), DRIVER, "PASS", "2 nodes, 16 GPUs"),
+        (published(ALL[0], resource_slice("n2", 3, "mig")), DRIVER, "PASS", "2 nodes, 8 GPUs"),
+        (published(ALL[0], resource_slice("n2", 0)), DRIVER, "FAIL", "n2: gpu.nvidia.com publishes no device of it"),
+        ({("GET", NODES): (200, {"items": []})}, DRIVER, "INCONCLUSIVE", "no node has the label nvidia.com/gpu.pres"),
+        ({("GET", NODES): (200, {"items": [node("n1", "9")]})}, DRIVER, "FAIL", "nvidia.com/gpu.count says 9"),
+        ({("GET", SLICES): NO_PAGE}, DRIVER, "FAIL", "resource.k8s.io/v1 is served from Kubernetes 1.34 on"),
         ({("POST", V1): NO_PAGE}, CLAIM, "FAIL", "resource.k8s.io/v1 is served from Kubernetes 1.34 on"),
         ({("POST", V1): (422, {"message": "unknown field"})}, CLAIM, "FAIL", "with 422: unknown field"),
         ({("POST", V1): (200, claim("gpu-claim"))}, CLAIM, "FAIL", "is answered with 200"),
@@ -321,11 +338,13 @@ def test_a_redacted_report_has_the_verdicts_and_neither_address_nor_registry(tmp
     checks(tmp_path / "r", answering({("GET", LEASE): (200, lease("laptop_1"))}))
     assert all(
         word in (tmp_path / "r" / log.NAME).read_bytes()
-        for word in (b"10.9.8.7", b"registry.site", b"laptop")
+        for word in (b"10.9.8.7", b"registry.site", b"laptop", b"basement", b"n1-gpu", b'\\"n1\\"')
     )
     redacted = redact(tmp_path / "r", tmp_path / "public")
     content = (tmp_path / "public" / log.NAME).read_bytes()
-    assert not any(word in content for word in (b"10.9.8.7", b"registry.site", b"laptop"))
+    hidden = (b"10.9.8.7", b"registry.site", b"laptop", b"basement", b"n1-gpu", b'\\"n1\\"')
+    assert not any(word in content for word in hidden)
+    assert b'\\"nodeName\\": \\"host-1\\"' in content
     before = record.read(tmp_path / "r")
     assert [(s.id, s.verdict, s.reason) for s in redacted.steps] == [
         (s.id, s.verdict, s.reason) for s in before.steps

@@ -10,6 +10,9 @@ import pytest
 
 from musterlab.cluster import start
 from musterlab.gpus.models import Gpus
+from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.resources import NODES
+from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from tests.control.operators import muster, prepare
 from tests.musterlab.gpu_labs import check_nvidias_dra_driver
 from tests.musterlab.gpu_pods import kube_scheduler_of
@@ -22,6 +25,15 @@ from validation.report.verify import verify
 pytestmark = [pytest.mark.lab, pytest.mark.real_nodes, pytest.mark.rare]
 
 
+async def label_nodes(kubeconfig: Path) -> None:
+    """Label the nodes as NVIDIA's feature discovery does, which does not run here."""
+    labels = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.count": "8"}
+    async with Transport(load_access(kubeconfig)) as transport:
+        for node in (await transport.get(NODES.path()))["items"]:
+            path = NODES.path(name=node["metadata"]["name"])
+            await transport.patch(path, {"metadata": {"labels": labels}}, content_type=MERGE_PATCH)
+
+
 def test_the_pod_of_the_page_uses_the_gpu_of_its_claim(tmp_path: Path) -> None:
     check_nvidias_dra_driver()  # `muster validate` does not count devices of the example driver as GPUs
     out = tmp_path / "r"
@@ -30,6 +42,7 @@ def test_the_pod_of_the_page_uses_the_gpu_of_its_claim(tmp_path: Path) -> None:
     lab = start("claims", nodes=0, real_nodes=1, detach=False, state_dir=tmp_path / "l", gpus=gpus)
     try:
         account = asyncio.run(prepare(lab.kubeconfig, tmp_path / "operator.kubeconfig"))
+        asyncio.run(label_nodes(lab.kubeconfig))
         with kube_scheduler_of(lab, tmp_path), operator(account, tmp_path / "operator.log"):
             done = muster(lab.kubeconfig, "validate", *options, "--out", str(out), timeout=600)
     finally:
@@ -37,6 +50,7 @@ def test_the_pod_of_the_page_uses_the_gpu_of_its_claim(tmp_path: Path) -> None:
     report = record.read(out)
     assert {step.id: step.verdict for step in report.steps} == {
         "dra/api/version": "PASS",
+        "dra/api/driver": "PASS",
         "dra/api/claim": "PASS",
         "dra/api/pod": "PASS",
     }, ([step.reasons for step in report.steps], done.stderr)

@@ -34,6 +34,7 @@ FILES = {
     "leaves-a-gpu-idle": [SHIPPED / "tr4858" / "utilization.scenario.yaml"],
     "too-old-for-claims": [DRA],
     "alters-claims": [DRA],
+    "no-driver-on-a-node": [DRA],
     "two-gpus-of-a-claim": [DRA],
     "two-default-classes": [INSTALLATION],
     "nobody-leads": [INSTALLATION],

@@ -71,7 +71,7 @@ def test_an_operator_that_keeps_the_rules_passes(tmp_path: Path) -> None:
         [MUSTER / f"{name}.scenario.yaml" for name in NAMES], settings(tmp_path / "r", parts=("rules",))
     )
     assert report is not None
-    assert report.headline == "PASS of 4 of 93 requirements: rules"
+    assert report.headline == "PASS of 4 of 94 requirements: rules"
     assert verify(tmp_path / "r").problems == []
     assert_second_judge_agrees(tmp_path / "r")
 

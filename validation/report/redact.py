@@ -83,6 +83,8 @@ _NAMES: Final = {"project", "name", "node", "nodes"}
 """Keys in lists of the orchestrator whose values are names."""
 _NODES: Final = {"nodeName", "pool"}
 """Keys in objects of the API server whose values are names of nodes."""
+_OF_NODES: Final = {"driver"}
+"""The API checks whose objects, by `name`, are nodes and their pools of devices."""
 _UIDS: Final = {"uid", "volumeName"}
 """Keys in objects of the API server whose values are or contain uids."""
 _PATH: Final = re.compile(r"[~.]?/\S*")
@@ -370,7 +372,8 @@ def _with_other_nodes(event: RequestAnswered, replace: Callable[[str], str]) -> 
     document = document_of(event.answer)
     if document is None:
         return event
-    answer = json.dumps(_shown_names(document, "", replace, _NODES))
+    keys = _NODES | ({"name"} if event.check in _OF_NODES else set())
+    answer = json.dumps(_shown_names(document, "", replace, keys))
     return msgspec.structs.replace(event, answer=answer)
 
 

@@ -27,7 +27,7 @@ def test_every_check_that_a_requirement_names_is_there() -> None:
 
 STAND_INS_OF_A_REHEARSAL = (
     *("installation.storage-class", "training.resnet50", "training.two-mounts", "training.workload"),
-    *("utilization.full", "witnesses.processes", "dra.pod"),
+    *("utilization.full", "witnesses.processes", "dra.driver", "dra.pod"),
 )
 """Requirements that need a storage system, TensorFlow, GPUs that compute, or a DRA driver."""
 
@@ -58,7 +58,9 @@ def test_no_profile_excludes_a_proven_requirement() -> None:
     simulated |= {("planner", f"submission.{name}") for name in ("train", "build", "log", "shell")}
     simulated |= {(profile, "storage.volume-reused") for profile in ("lab", "planner")}
     simulated |= {("lab", "submission.log"), ("lab", "submission.shell")}
-    simulated |= {(profile, "dra.pod") for profile in ("lab", "tr4858", "planner")}
+    simulated |= {
+        (profile, name) for profile in ("lab", "tr4858", "planner") for name in ("dra.driver", "dra.pod")
+    }
     lists = (
         "installation.verified",
         "projects.manage",

@@ -57,7 +57,7 @@ def test_differences_are_named_by_their_path_with_both_values(good: Path, bad: P
 
 
 def test_the_terminal_has_the_answer_and_its_obstacles(good: Path, bad: Path) -> None:
-    assert run("show", good).output.startswith("PASS of 2 of 93 requirements: gangs, victims\n")
+    assert run("show", good).output.startswith("PASS of 2 of 94 requirements: gangs, victims\n")
     words = run("show", bad).output
     assert "  FAIL  muster-gang/invariant/gpu-capacity: " in words
     assert "is held 2 times" in words

@@ -65,7 +65,7 @@ def test_the_planner_reaches_every_state_on_other_sites(size: Size, tmp_path: Pa
     code, report = run_command(find(), chosen)
     assert report is not None
     assert code == 0, report.summary
-    assert report.headline == "PASS of 22 of 93 requirements: all that apply to the profile planner"
+    assert report.headline == "PASS of 22 of 94 requirements: all that apply to the profile planner"
     assert verify(tmp_path / "r").problems == []
     assert f"scaled to {size} GPUs" in (tmp_path / "r/report.html").read_text()
     opened = read_log(tmp_path / "r").opened.report

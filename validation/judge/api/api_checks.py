@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from validation.judge.api import claim_pod
+from validation.judge.api import claim_pod, driver_slices
 from validation.judge.api.api_request import (
     ACCEPTED,
     CLAIM_VERSION,
@@ -250,6 +250,7 @@ API_CHECKS: Final[Mapping[str, ApiCheck]] = {
         ),
         _judge_claim,
     ),
+    "driver": driver_slices.CHECK,
     "pod": claim_pod.CHECK,
     "operator": ApiCheck(
         "All replicas of the operator's Deployment are available, and one of its pods leads",
@@ -285,8 +286,9 @@ _JUDGED: Final = frozenset(
     "devices requests exactly deviceClassName allocationMode count replicas updatedReplicas availableReplicas items "
     "phase conditions type deletionTimestamp holderIdentity provisioner "
     "uid containers resources claims resourceClaims resourceClaimName nodeName containerStatuses state terminated "
-    "exitCode waiting reason allocation results driver request pool device reservedFor resource".split()
-) | set(DEFAULT_CLASS)
+    "exitCode waiting reason allocation results driver request pool device reservedFor resource "
+    "labels generation resourceSliceCount attributes string".split()
+) | {*DEFAULT_CLASS, driver_slices.COUNT}
 _POD: Final = "muster-operator-"
 
 
@@ -296,6 +298,8 @@ def only_judged(event: RequestAnswered) -> RequestAnswered:
     Logs do not change, because they are already digests of lines.
     """
     document = document_of(event.answer)
+    if document is not None and event.check == "driver":
+        document = driver_slices.only_judged(document)
     answer = "" if document is None else json.dumps(_judged(document))
     if "/log?" in event.path:  # a log has only the lines that are judged
         answer = event.answer
