@@ -167,6 +167,19 @@ SUBMITTED_AT_ANNOTATION: Final = f"{GROUP}/submitted-at"
 It orders workloads that were created within the same second.
 """
 
+QUEUED_SINCE_ANNOTATION: Final = f"{GROUP}/queued-since"
+"""On a workload that was requeued: the time, as above. The queue order uses it if it is later than the creation."""
+
+PRIORITY_ANNOTATION: Final = f"{GROUP}/priority"
+"""On a workload: one of PRIORITY_CLASSES, which replaces the priority of its pods. The pods of a job cannot change it.
+"""
+
+EDIT_OF_ANNOTATION: Final = f"{GROUP}/edit-of"
+"""On the suspended copy of a Job that is being replaced: `NAME:UID:SUSPENDED` of that Job. See `client/editing.py`."""
+
+EDIT_AFTER_ANNOTATION: Final = f"{GROUP}/edit-after"
+"""On such a copy: the value of AFTER_ANNOTATION of that Job, where it has no effect."""
+
 USER_ANNOTATION: Final = f"{GROUP}/user"
 """On a workload: its user, for display."""
 

@@ -1,4 +1,4 @@
-"""`muster delete`, `suspend` and `resume`: jobs of one project, several at a time."""
+"""`muster delete`, `suspend`, `resume` and `requeue`: jobs of one project, several at a time."""
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -139,6 +139,18 @@ def resume(*, wanted: "_Wanted", inventory: Path | None, state_dir: Path | None)
     return _on_each(wanted, "resumed", lambda client, name, scope: client.resume_job(name, project=scope))
 
 
+@click.command("requeue", cls=Command, no_args_is_help=True)
+@_jobs
+def requeue(*, wanted: "_Wanted") -> int:
+    """Return jobs to the end of their project's queue: their pods end and release their GPUs.
+
+    A job starts again from its beginning or its last checkpoint. Jobs of the same priority that were submitted before
+    this moment come first. The command waits until the pods are told to end. If it is interrupted, the job can stay
+    suspended, and `muster resume` returns it to the queue.
+    """
+    return _on_each(wanted, "requeued", lambda client, name, scope: client.requeue_job(name, project=scope))
+
+
 def _resume_site(inventory: Path, state_dir: Path | None) -> int:
     """Continue the installation by the installer's command. An entry point names it, because this package does not
     import the installer.
@@ -209,6 +221,9 @@ async def _chosen(
     views = selection.of(await client.list_jobs(project=scope))
     if done == "suspended":
         views = [view for view in views if not (view.is_final or view.delay) and view.kind != "Pod"]
+    elif done == "requeued":
+        unended = (view for view in views if not (view.is_final or view.delay) and view.kind != "Pod")
+        views = [view for view in unended if view.status != SUSPENDED]
     elif done == "resumed":
         views = [view for view in views if view.status == SUSPENDED]
     if wanted.all_users or wanted.choice.user:

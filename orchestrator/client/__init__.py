@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     # The one list of the public names: `__getattr__` and `__all__` derive from it.
     from orchestrator.client.aio import AsyncClient as AsyncClient
+    from orchestrator.client.editing import HalfEdited as HalfEdited
     from orchestrator.client.handles import AsyncJob as AsyncJob
     from orchestrator.client.identity import Identity as Identity
     from orchestrator.client.jobs import DuplicateName as DuplicateName
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from orchestrator.errors import InvalidField as InvalidField
     from orchestrator.errors import MusterError as MusterError
     from orchestrator.errors import UsageError as UsageError
+    from orchestrator.submit.changes import Change as Change
     from orchestrator.submit.dependencies import Dependency as Dependency
     from orchestrator.submit.submission import Submission as Submission
     from orchestrator.submit.templates import FlagDefault as FlagDefault

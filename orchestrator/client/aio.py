@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from orchestrator.client.data import DataClient
+    from orchestrator.client.editing import Editor
     from orchestrator.client.handles import AsyncJob
     from orchestrator.client.identity import Identity
     from orchestrator.client.nodes import NodeClient, Nodes
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from orchestrator.client.targets import Target
     from orchestrator.client.templates import TemplateClient
     from orchestrator.cluster.objects import Event, Project, ProjectSpec
+    from orchestrator.submit.changes import Change
     from orchestrator.submit.submission import Submission
     from orchestrator.submit.templates import Template
     from orchestrator.views.gpus import GpuView
@@ -70,6 +72,7 @@ class AsyncClient:
         self._default_project = default_project
         self._kubeconfig = kubeconfig
         self._context = context
+        self._report = report
         self._jobs = WorkloadClient(self.transport)
         self._projects = ProjectClient(self.transport, report=report)
 
@@ -92,6 +95,12 @@ class AsyncClient:
         from orchestrator.client.templates import TemplateClient
 
         return TemplateClient(self.transport)
+
+    @cached_property
+    def _editor(self) -> Editor:
+        from orchestrator.client.editing import Editor
+
+        return Editor(self.transport, self._jobs, self._report)
 
     @cached_property
     def _nodes(self) -> NodeClient:
@@ -277,6 +286,23 @@ class AsyncClient:
     async def resume_job(self, name: str, *, project: Where = None) -> None:
         """Resume a suspended job: it is pending again. Raises NoSuchWorkload, NotPossible."""
         await self._jobs.resume(await self.scope(project), name)
+
+    async def requeue_job(self, name: str, *, project: Where = None) -> None:
+        """Stop a job, give its GPUs back, and put it at the end of its project's queue.
+
+        Raises NoSuchWorkload, NotPossible.
+        """
+        await self._editor.requeue(await self.scope(project), name)
+
+    async def edit_job(
+        self, name: str, change: Change, *, project: Where = None, dry_run: bool = False
+    ) -> None:
+        """Change a job: its priority at any time; its image and GPUs while none of its containers runs.
+
+        A training job with another image or number of GPUs is created anew, and is the last in its queue. With
+        `dry_run` the server checks the change. Raises NoSuchWorkload, NotPossible, InvalidField, HalfEdited.
+        """
+        await self._editor.edit(await self.scope(project), name, change, dry_run=dry_run)
 
     async def log(
         self,

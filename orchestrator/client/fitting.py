@@ -1,4 +1,4 @@
-"""Warnings about a submission that asks for more GPUs than a node, the cluster or its project has."""
+"""Warnings about a job that asks for more GPUs than a node, the cluster or its project has."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,19 +12,17 @@ from orchestrator.cluster.gpu_fraction import DEVICE_MILLI, format_gpu
 from orchestrator.cluster.objects import Node, Project
 from orchestrator.cluster.resources import NODES, PROJECTS
 from orchestrator.cluster.transport import Transport
-from orchestrator.submit.submission import Submission
 
 _UNCHECKED_MILLI: Final = DEVICE_MILLI
 """Up to this request no object is read: nearly every cluster has one GPU, and most jobs ask for one."""
 
 
-async def unfitting(transport: Transport, submission: Submission, scope: Scope) -> list[str]:
-    """Return a warning for each limit that the pods which start together exceed, as far as the user may read it.
+async def unfitting(transport: Transport, scope: Scope, pod_milli: int, pods: int) -> list[str]:
+    """Return a warning for each limit that `pods` pods which start together exceed, as far as the user may read it.
 
-    The job is not refused: nodes can be added, and limits can change.
+    Each pod asks for `pod_milli`. The job is not refused: nodes can be added, and limits can change.
     """
-    pod_milli = submission.gpu_milli * (submission.gpu_devices or 1)
-    gang_milli = pod_milli * (submission.min_member or 1)
+    gang_milli = pod_milli * pods
     if gang_milli <= _UNCHECKED_MILLI:
         return []
     node_gpus, limit_milli = await asyncio.gather(_gpus_of_nodes(transport), _limit_milli(transport, scope))

@@ -229,24 +229,25 @@ class WorkloadClient:
         params: Params = {"dryRun": "All"} if dry_run else {}
         await asyncio.gather(*(self._delete(obsolete.resource, obsolete, params) for obsolete in objects))
 
-    async def suspend(self, scope: Scope, name: str) -> None:
+    async def suspend(self, scope: Scope, name: str, annotations: Mapping[str, str] | None = None) -> None:
         """Stop a workload until it is resumed. A workload that is suspended already does not change.
 
+        `annotations` are written in the same request.
         Raises NoSuchWorkload, and NotPossible for a Job that has ended or a pod without an owner.
         """
-        for owner in await self._suspendable(scope, name, "suspended"):
+        for owner in await self.changeable(scope, name, "suspended"):
             if isinstance(owner, Job):
                 if owner.spec.suspend and names.AFTER_ANNOTATION in owner.metadata.annotations:
                     raise NotPossible(
                         f"the job {name} has not started, it waits for other jobs (--after): delete it"
                     )
                 # A job that was started by hand keeps no dependency by which the operator would start it.
-                without = {"annotations": {names.AFTER_ANNOTATION: None}}
-                await self._change(owner, {"metadata": without, "spec": {"suspend": True}})
+                changed = {**(annotations or {}), names.AFTER_ANNOTATION: None}
+                await self._change(owner, {"metadata": {"annotations": changed}, "spec": {"suspend": True}})
             elif owner.spec.replicas != 0:
                 replicas = str(1 if owner.spec.replicas is None else owner.spec.replicas)
-                annotations = {names.SUSPENDED_REPLICAS_ANNOTATION: replicas}
-                await self._change(owner, {"metadata": {"annotations": annotations}, "spec": {"replicas": 0}})
+                changed = {**(annotations or {}), names.SUSPENDED_REPLICAS_ANNOTATION: replicas}
+                await self._change(owner, {"metadata": {"annotations": changed}, "spec": {"replicas": 0}})
 
     async def resume(self, scope: Scope, name: str) -> None:
         """Resume a suspended workload: it is pending again. A workload that is not suspended does not change.
@@ -254,7 +255,7 @@ class WorkloadClient:
         A job that waits for other jobs loses its dependencies. Raises NoSuchWorkload, and NotPossible for a Job that
         has ended or a pod without an owner.
         """
-        for owner in await self._suspendable(scope, name, "resumed"):
+        for owner in await self.changeable(scope, name, "resumed"):
             if isinstance(owner, Job):
                 annotations = {names.AFTER_ANNOTATION: None}
                 await self._change(
@@ -267,7 +268,8 @@ class WorkloadClient:
                     owner, {"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}}
                 )
 
-    async def _suspendable(self, scope: Scope, name: str, done: str) -> list[Job | StatefulSet]:
+    async def changeable(self, scope: Scope, name: str, done: str) -> list[Job | StatefulSet]:
+        """Return the Job or StatefulSet of that name, which can be `done`. Raises NoSuchWorkload, NotPossible."""
         if not is_object_name(name):
             raise missing_job(name, scope)
         owners = await self._owners(scope.namespace, name)

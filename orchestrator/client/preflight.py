@@ -82,7 +82,8 @@ async def preflight(transport: Transport, submission: Submission, scope: Scope) 
             warnings.append(f"{subject} could not be checked, because you may not read them")
         elif isinstance(result, BaseException):
             raise result
-    warnings += await unfitting(transport, submission, scope)
+    pod_milli = submission.gpu_milli * (submission.gpu_devices or 1)
+    warnings += await unfitting(transport, scope, pod_milli, submission.min_member or 1)
     namespace = results[-1] if isinstance(results[-1], Namespace) else Namespace()
     return Preflight(
         warnings,

@@ -154,6 +154,8 @@ class Client:
     delete_job = _plain(AsyncClient.delete_job)
     suspend_job = _plain(AsyncClient.suspend_job)
     resume_job = _plain(AsyncClient.resume_job)
+    requeue_job = _plain(AsyncClient.requeue_job)
+    edit_job = _plain(AsyncClient.edit_job)
     log = _each(AsyncClient.log)
     execute = _plain(AsyncClient.execute)
     port_forward = _context(AsyncClient.port_forward)

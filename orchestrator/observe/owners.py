@@ -19,12 +19,20 @@ import msgspec
 
 from orchestrator.cluster.objects import Object, Pod
 from orchestrator.cluster.wire import OwnerReference
-from orchestrator.names import MIN_MEMBER_ANNOTATION, SUB_GROUPS_ANNOTATION, WORKLOAD_LABEL
+from orchestrator.names import (
+    MIN_MEMBER_ANNOTATION,
+    PRIORITY_ANNOTATION,
+    QUEUED_SINCE_ANNOTATION,
+    SUB_GROUPS_ANNOTATION,
+    WORKLOAD_LABEL,
+)
 from orchestrator.observe.controllers import CONTROLLERS, Controller, Gang, climbs, key_of
 from orchestrator.observe.dict_ops import discard, put
 
 MAX_OWNERS: Final = 8
 """Maximum number of owners that are followed."""
+_ANNOTATIONS: Final = (MIN_MEMBER_ANNOTATION, PRIORITY_ANNOTATION, QUEUED_SINCE_ANNOTATION)
+"""The annotations of an owner that concern its pods."""
 POD_KIND: Final = ("", "Pod")
 
 
@@ -191,7 +199,7 @@ def _matter(owner: Object) -> object:
     gang = owner.gang if isinstance(owner, Controller) else None
     return (
         metadata.creation_timestamp,
-        metadata.annotations.get(MIN_MEMBER_ANNOTATION),
+        *(metadata.annotations.get(key) for key in _ANNOTATIONS),
         None if above is None else above.uid,
         gang,
     )

@@ -15,6 +15,9 @@ from orchestrator.names import (
     INTERACTIVE,
     NODE_TYPE_LABEL,
     PREEMPTIBLE_ANNOTATION,
+    PRIORITY_ANNOTATION,
+    PRIORITY_CLASSES,
+    QUEUED_SINCE_ANNOTATION,
     SUBMITTED_AT_ANNOTATION,
     TYPE_LABEL,
     WORKLOAD_LABEL,
@@ -314,7 +317,7 @@ def planner_workload(together: Together, levels: tuple[str, ...] = ()) -> model.
         id=together.uid,
         name=first.metadata.labels.get(WORKLOAD_LABEL, together.chain.name),
         project=together.project,
-        priority=first.spec.priority,
+        priority=priority(together.chain.owner, first),
         preemptible=_may_be_taken_back(together),
         created_at_us=created_at_us(together.chain.owner, first),
         pods=tuple(pod for _, pod in together.pods),
@@ -347,7 +350,7 @@ def held_workload(together: Together) -> model.Workload:
         id=together.uid,
         name=first.metadata.labels.get(WORKLOAD_LABEL, together.chain.name),
         project=together.project,
-        priority=first.spec.priority,
+        priority=priority(together.chain.owner, first),
         preemptible=_may_be_taken_back(together),
         created_at_us=created_at_us(together.chain.owner, first),
         pods=tuple(
@@ -368,7 +371,15 @@ def created_at_us(owner: Object | None, first: Pod) -> int:
     metadata = first.metadata if owner is None else owner.metadata
     created = time_us(metadata.creation_timestamp)
     submitted = time_us(first.metadata.annotations.get(SUBMITTED_AT_ANNOTATION, ""))
-    return submitted if -model.SECOND_US <= submitted - created < model.SECOND_US else created
+    created = submitted if -model.SECOND_US <= submitted - created < model.SECOND_US else created
+    # An earlier time than that of the creation does not count: users can write the annotation.
+    return max(created, time_us(metadata.annotations.get(QUEUED_SINCE_ANNOTATION)))
+
+
+def priority(owner: Object | None, first: Pod) -> int:
+    """Return the priority of a workload: that of its annotation, if this is a class of muster, or that of its pods."""
+    name = "" if owner is None else owner.metadata.annotations.get(PRIORITY_ANNOTATION, "")
+    return PRIORITY_CLASSES.get(name, first.spec.priority)
 
 
 def _may_be_taken_back(together: Together) -> bool:

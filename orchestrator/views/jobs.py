@@ -331,7 +331,7 @@ def _view(source: _Source, listing: Listing, addresses: "_Addresses", delays: De
         gpu_count=_fraction_devices(source.template) * source.replicas,
         created_by_cli=names.COMMAND_LINE_ANNOTATION in annotations,
         urls=addresses.urls(metadata, source.pods),
-        priority_class=source.spec.priority_class_name,
+        priority_class=annotations.get(names.PRIORITY_ANNOTATION, source.spec.priority_class_name),
         command_line=annotations.get(names.COMMAND_LINE_ANNOTATION, ""),
         snapshots=tuple(filter(None, annotations.get(names.SNAPSHOTS_ANNOTATION, "").split(","))),
         labels=metadata.labels,

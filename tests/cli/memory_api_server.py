@@ -160,7 +160,7 @@ class MemoryApiServer:
             return (
                 self._list(resource, namespace, query)
                 if method == "GET"
-                else self._create(resource, namespace, body)
+                else self._create(resource, namespace, body, is_dry="dryRun" in query)
             )
         key = (resource.plural, namespace, name)
         found = self._objects.get(key)
@@ -174,6 +174,8 @@ class MemoryApiServer:
                 return _failure(409, "Conflict", "the uid does not match")
             if "dryRun" not in query:
                 self._delete(key)
+        elif method == "PATCH" and "dryRun" in query:
+            return 200, _merged(found, body)
         elif method == "PATCH":
             self._objects[key] = found = _merged(found, body)
             self._count += 1
@@ -192,10 +194,14 @@ class MemoryApiServer:
         ]
         return 200, {"kind": f"{resource.kind}List", "metadata": {"resourceVersion": "1"}, "items": items}
 
-    def _create(self, resource: Resource, namespace: str, body: JSON) -> tuple[int, JSON]:
+    def _create(
+        self, resource: Resource, namespace: str, body: JSON, *, is_dry: bool = False
+    ) -> tuple[int, JSON]:
         name = body["metadata"]["name"]
         if (resource.plural, namespace, name) in self._objects:
             return _failure(409, "AlreadyExists", f'{resource.plural} "{name}" already exists')
+        if is_dry:
+            return 201, {**body, "metadata": {"uid": "", **body["metadata"]}}
         if resource.kind == "Project":
             body["metadata"]["uid"] = f"uid-of-{name}"
         body["metadata"]["managedFields"] = [{"manager": "muster", "operation": "Update"}]
@@ -225,7 +231,9 @@ class MemoryApiServer:
         uid = gone["metadata"]["uid"]
         self._tell("DELETED", next(each for each in self._resources if each.plural == key[0]), gone)
         for other, each in list(self._objects.items()):
-            if any(owner["uid"] == uid for owner in each["metadata"].get("ownerReferences", [])):
+            owners = {owner["uid"] for owner in each["metadata"].get("ownerReferences", [])}
+            present = {stored["metadata"]["uid"] for stored in self._objects.values()}
+            if uid in owners and owners.isdisjoint(present):
                 self._delete(other)
 
     def _place(self, path: str) -> tuple[Resource, str, str] | None:

@@ -99,8 +99,15 @@ def project(name: str, **gpu: Any) -> Project:
     return decoded(Project, metadata={"name": name, "uid": f"uid-{name}"}, spec={"gpu": gpu})
 
 
-def job(name: str, created: str) -> Job:
-    return decoded(Job, metadata={"name": name, "uid": name, "creationTimestamp": created})
+def job(name: str, created: str, **annotations: str) -> Job:
+    """Return a Job with muster's annotations; `queued_since` is `muster.dev/queued-since`."""
+    metadata = {
+        "name": name,
+        "uid": name,
+        "creationTimestamp": created,
+        "annotations": {f"muster.dev/{key.replace('_', '-')}": value for key, value in annotations.items()},
+    }
+    return decoded(Job, metadata=metadata)
 
 
 def by_uid(*objects: Any) -> dict[str, Any]:

@@ -387,6 +387,18 @@ def test_a_gang_follows_its_controller_and_status_changes_nothing() -> None:
     assert (before.min_member, after.min_member) == (2, 1)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("priority", "muster-inference"), ("queued-since", "2026-11-21T19:00:00Z")]
+)
+def test_a_changed_annotation_of_a_job_is_read_without_a_change_of_its_pods(name: str, value: str) -> None:
+    feed = Feed()
+    feed(owned("p-1", "Job", "p"), metadata_of("Job", "p"))
+    (before,) = feed.reader.read().snapshot.workloads
+    feed(metadata_of("Job", "p", annotations={f"muster.dev/{name}": value}, resourceVersion="2"))
+    (after,) = feed.reader.read().snapshot.workloads
+    assert (after.priority, after.created_at_us) != (before.priority, before.created_at_us)
+
+
 JOBS = [
     metadata_of("Job", name, owner=owner)
     for name in ("js-a", "js-b")

@@ -116,6 +116,28 @@ def test_an_evicted_job_keeps_the_age_of_the_job_not_of_its_new_pod() -> None:
     assert found["old"].created_at_us < found["young"].created_at_us
 
 
+@pytest.mark.parametrize(
+    ("since", "is_last"),
+    [("2026-11-21T11:30:00.5Z", True), ("2026-11-21T08:00:00Z", False), ("soon", False)],
+)
+def test_a_requeued_job_is_the_last_and_no_annotation_makes_it_older(since: str, is_last: bool) -> None:
+    old = job("old", "2026-11-21T09:00:00Z", queued_since=since)
+    plain = workloads(pod("old-1", owner="old"), owners=(by_uid(job("old", "2026-11-21T09:00:00Z")),))
+    young = job("young", "2026-11-21T09:30:00Z")
+    found = workloads(pod("old-1", owner="old"), pod("young-1", owner="young"), owners=(by_uid(old, young),))
+    assert (found["old"].created_at_us > found["young"].created_at_us) is is_last
+    if not is_last:
+        assert found["old"].created_at_us == plain["old"].created_at_us
+
+
+@pytest.mark.parametrize(
+    ("name", "priority"), [("muster-interactive", 100), ("system-node-critical", 0), ("", 0)]
+)
+def test_only_a_priority_of_muster_replaces_that_of_the_pods(name: str, priority: int) -> None:
+    owner = job("train", "2026-11-21T09:00:00Z", priority=name)
+    assert workloads(pod("train-1", owner="train"), owners=(by_uid(owner),))["train"].priority == priority
+
+
 def test_workloads_of_one_second_are_ordered_by_the_time_of_their_submission() -> None:
     def submitted(name: str, at: str) -> Any:
         return pod(name, annotations={"muster.dev/submitted-at": f"2026-11-21T10:00:{at}Z"})

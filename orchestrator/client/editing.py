@@ -1,0 +1,388 @@
+"""Requeues and edits workloads.
+
+Kubernetes keeps the image and the PriorityClass in the template of a Job for ever. It takes other resources only from
+1.36 on, for a suspended Job. So an edit replaces the Job by another one of the same name:
+
+    create a suspended copy, NAME-edit   the API server checks the change; from here on nothing is lost
+    hand Services and Ingresses to it    they would be deleted with the Job
+    delete the Job, create its successor
+    hand them on, and delete the copy
+
+If a step fails, the copy stays, and the next edit of NAME continues from it. The template of a StatefulSet can change.
+
+HalfEdited   a Job was deleted, and its successor could not be created; the copy is there
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from orchestrator import names
+from orchestrator.client.fitting import unfitting
+from orchestrator.client.jobs import NotPossible, missing_job
+from orchestrator.cluster.errors import AlreadyExists, ClusterError, Conflict, NotFound
+from orchestrator.cluster.integers import whole_number
+from orchestrator.cluster.objects import Job, StatefulSet
+from orchestrator.cluster.quantity import format_time
+from orchestrator.cluster.resources import CLAIMS, INGRESSES, JOBS, PODS, SECRETS, SERVICES
+from orchestrator.cluster.wire import has_condition
+from orchestrator.errors import MusterError
+from orchestrator.submit.changes import Change, changed_template, successor
+from orchestrator.submit.name_rules import is_object_name
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+
+    from orchestrator.client.jobs import Scope, WorkloadClient
+    from orchestrator.cluster.connection import Params
+    from orchestrator.cluster.transport import Transport
+
+Manifest = dict[str, Any]
+
+COPY_SUFFIX: Final = "-edit"
+STOP_SECONDS: Final = 60.0
+"""Maximum time until the controller of a workload has reacted to a suspension."""
+_POLL_SECONDS: Final = 0.3
+_DELETION_SECONDS: Final = 20.0
+"""Maximum time until a deleted Job no longer has its name."""
+_DRY: Final[Params] = {"dryRun": "All"}
+
+
+class HalfEdited(MusterError):
+    """A Job was deleted for an edit, and its successor could not be created. The copy has its description."""
+
+
+class Editor:
+    """The edits of workloads behind one API server. Every method raises MusterError."""
+
+    def __init__(
+        self, transport: Transport, workloads: WorkloadClient, report: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._transport = transport
+        self._workloads = workloads
+        self._report = report
+
+    async def requeue(self, scope: Scope, name: str) -> None:
+        """Stop a workload, and put it at the end of the queue. Raises NoSuchWorkload, NotPossible."""
+        for owner in await self._workloads.changeable(scope, name, "requeued"):
+            if names.AFTER_ANNOTATION in owner.metadata.annotations and _is_suspended(owner):
+                raise NotPossible(f"{name} has not started, it waits for other jobs (--after)")
+            if _is_suspended(owner):
+                raise NotPossible(f"{name} is suspended: 'muster resume {name}' returns it to the queue")
+            now = format_time(time.time_ns() // 1000)
+            await self._restart(scope, owner, {names.QUEUED_SINCE_ANNOTATION: now})
+
+    async def edit(self, scope: Scope, name: str, change: Change, *, dry_run: bool = False) -> None:
+        """Change a workload: its priority at any time, its image and GPUs while no container of it runs.
+
+        Raises NoSuchWorkload, NotPossible, InvalidField, HalfEdited.
+        """
+        if not is_object_name(name):
+            raise missing_job(name, scope)
+        await self._finish_earlier(scope, name, dry_run=dry_run)
+        for owner in await self._workloads.changeable(scope, name, "edited"):
+            if change.is_of_pods:
+                await self._check(owner)
+            await self._warn(scope, owner, change)
+            if change.priority is not None:
+                path = owner.resource.path(scope.namespace, name)
+                annotations = {names.PRIORITY_ANNOTATION: change.priority}
+                body = {"metadata": {"annotations": annotations}}
+                await self._transport.patch(path, body, params=_DRY if dry_run else {})
+            if change.is_of_pods and isinstance(owner, Job):
+                await self._replace(scope, owner, change, dry_run=dry_run)
+            elif change.is_of_pods and isinstance(owner, StatefulSet):
+                await self._change(scope, owner, change, dry_run=dry_run)
+
+    async def _finish_earlier(self, scope: Scope, name: str, *, dry_run: bool) -> None:
+        """Finish an edit that was interrupted after the deletion of its Job; forget one that was before that."""
+        copy = await self._copy_of(scope, name)
+        if copy is None:
+            return
+        if dry_run:
+            raise NotPossible(f"an edit of {name} was interrupted: run it again without --dry-run")
+        present = await self._get(JOBS.path(scope.namespace, name))
+        if present is not None and present["metadata"]["uid"] == _edited(copy)[1]:
+            await self._delete_copy(scope, copy)
+        else:
+            await self._finish(scope, name, copy)
+
+    async def _check(self, owner: Job | StatefulSet) -> None:
+        """Raise NotPossible if a container of the workload runs, or if a replacement would repeat or delete work."""
+        metadata = owner.metadata
+        name = metadata.name
+        if metadata.controller is not None:
+            above = metadata.controller
+            raise NotPossible(f"{name} belongs to {above.kind} {above.name}: change that one with kubectl")
+        page = await self._transport.list(PODS.path(metadata.namespace), dict)
+        for pod in page.items:
+            if pod["status"].get("phase") == "Running" and _is_owned(pod, metadata.uid):
+                raise NotPossible(
+                    f"{name} runs: only its priority can change; 'muster suspend {name}' stops it, then edit and "
+                    f"'muster resume {name}'"
+                )
+        if isinstance(owner, StatefulSet):
+            return
+        if owner.status.succeeded or owner.status.failed:
+            raise NotPossible(
+                f"{name} has pods that ended ({owner.status.succeeded} succeeded, {owner.status.failed} failed), which "
+                "would run again: delete it and submit the rest"
+            )
+        claims = await self._transport.list(CLAIMS.path(metadata.namespace), dict)
+        for claim in claims.items:
+            if _is_owned(claim, metadata.uid):
+                raise NotPossible(
+                    f"{name} has the volume {claim['metadata']['name']}, which would be deleted with the old Job: "
+                    "delete the job and submit it again"
+                )
+
+    async def _warn(self, scope: Scope, owner: Job | StatefulSet, change: Change) -> None:
+        """Report if no node, or not the project, can hold the new number of GPUs."""
+        if change.gpu_milli is None:
+            return
+        annotations = owner.spec.template.metadata.annotations
+        devices, members = (
+            whole_number(annotations.get(key, "")) or 1
+            for key in (names.GPU_FRACTION_DEVICES_ANNOTATION, names.MIN_MEMBER_ANNOTATION)
+        )
+        for line in await unfitting(self._transport, scope, change.gpu_milli * devices, members):
+            self._report(f"Warning: {line}")
+
+    # --- StatefulSets and requeues --------------------------------------------------------------------
+
+    async def _change(self, scope: Scope, owner: StatefulSet, change: Change, *, dry_run: bool) -> None:
+        """Change the template of a StatefulSet, and let its controller make the pod anew."""
+        path = owner.resource.path(owner.metadata.namespace, owner.metadata.name)
+        present: Manifest = await self._transport.get(path, dict)
+        template = changed_template(present["spec"]["template"], change)
+        version = {"resourceVersion": present["metadata"]["resourceVersion"]}
+        body = {"metadata": version, "spec": {"template": template}}
+        await self._transport.patch(path, body, params=_DRY if dry_run else {})
+        # With its pod pending, a StatefulSet does not roll a change out: from 0 replicas on, it makes the new pod.
+        if not (dry_run or _is_suspended(owner)):
+            await self._restart(scope, owner, {})
+
+    async def _restart(self, scope: Scope, owner: Job | StatefulSet, annotations: Mapping[str, str]) -> None:
+        """Suspend the workload, wait until its controller has reacted, and resume it."""
+        name = owner.metadata.name
+        await self._workloads.suspend(scope, name, annotations)
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                while True:
+                    if await self._has_stopped(owner):
+                        break
+                    await asyncio.sleep(_POLL_SECONDS)
+            await self._workloads.resume(scope, name)
+        except TimeoutError as error:
+            raise NotPossible(
+                f"{name} is suspended now, and its controller has not confirmed it after {STOP_SECONDS:.0f} s: "
+                f"'muster resume {name}' returns it to the queue"
+            ) from error
+        except BaseException:
+            self._report(f"{name} may be suspended: 'muster resume {name}' returns it to the queue")
+            raise
+
+    async def _has_stopped(self, owner: Job | StatefulSet) -> bool:
+        """Whether the controller has seen the suspension: it must not miss it, or the pods would stay."""
+        path = owner.resource.path(owner.metadata.namespace, owner.metadata.name)
+        if isinstance(owner, Job):
+            job = await self._transport.get(path, Job)
+            condition = has_condition(job.status.conditions, "Suspended")
+            return condition is not None
+        stateful_set = await self._transport.get(path, StatefulSet)
+        return stateful_set.status.replicas == 0
+
+    # --- Jobs -----------------------------------------------------------------------------------------
+
+    async def _replace(self, scope: Scope, job: Job, change: Change, *, dry_run: bool) -> None:
+        present: Manifest = await self._transport.get(JOBS.path(scope.namespace, job.metadata.name), dict)
+        if present["metadata"]["uid"] != job.metadata.uid:
+            raise Conflict(f"{job.metadata.name} was replaced in the meantime: try again")
+        await self._check_secrets(scope, present)
+        new_job = successor(present, change, format_time(time.time_ns() // 1000))
+        copy = await self._create_copy(scope, present, new_job, dry_run=dry_run)
+        if not dry_run:
+            await self._finish(scope, job.metadata.name, copy)
+
+    async def _check_secrets(self, scope: Scope, job: Manifest) -> None:
+        for secret in dict.fromkeys(_secrets_of(job["spec"]["template"]["spec"])):
+            existing = await self._get(SECRETS.path(scope.namespace, secret))
+            if existing is not None and _is_owned(existing, job["metadata"]["uid"]):
+                name = job["metadata"]["name"]
+                raise NotPossible(
+                    f"{name} has the secret {secret} of --git-sync, which would be deleted with the old Job: delete "
+                    "the job and submit it again"
+                )
+
+    async def _create_copy(
+        self, scope: Scope, job: Manifest, new_job: Manifest, *, dry_run: bool
+    ) -> Manifest:
+        """Create the suspended copy of the successor. The API server checks the change with it."""
+        metadata, spec = job["metadata"], new_job["spec"]
+        name = f"{metadata['name']}{COPY_SUFFIX}"
+        suspended = "true" if spec.get("suspend") else "false"
+        mark = {names.EDIT_OF_ANNOTATION: f"{metadata['name']}:{metadata['uid']}:{suspended}"}
+        # A held Job that the operator starts would run beside its successor: the copy has no dependencies.
+        annotations = {**new_job["metadata"]["annotations"], **mark}
+        after = annotations.pop(names.AFTER_ANNOTATION, None)
+        if after is not None:
+            annotations[names.EDIT_AFTER_ANNOTATION] = after
+        copy = {
+            **new_job,
+            "metadata": {**new_job["metadata"], "name": name, "annotations": annotations},
+            "spec": {**spec, "suspend": True},
+        }
+        try:
+            created: Manifest = await self._transport.create(
+                JOBS.path(scope.namespace), copy, dict, params=_DRY if dry_run else {}
+            )
+        except AlreadyExists as error:
+            raise NotPossible(
+                f"{metadata['name']} cannot be edited while there is a job {name}: delete that one"
+            ) from error
+        return created
+
+    async def _copy_of(self, scope: Scope, name: str) -> Manifest | None:
+        existing = await self._get(JOBS.path(scope.namespace, f"{name}{COPY_SUFFIX}"))
+        return existing if existing is not None and _edited(existing)[:1] == [name] else None
+
+    async def _delete_copy(self, scope: Scope, copy: Manifest) -> None:
+        metadata = copy["metadata"]
+        await self._transport.delete(JOBS.path(scope.namespace, metadata["name"]), uid=metadata["uid"])
+
+    async def _finish(self, scope: Scope, name: str, copy: Manifest) -> None:
+        """Replace the Job by its successor, of which `copy` is the description; go on from any step."""
+        _, old_uid, suspended = _edited(copy)
+        try:
+            await self._add_owner(scope, name, old_uid, copy)
+            present = await self._get(JOBS.path(scope.namespace, name))
+            if present is not None and present["metadata"]["uid"] == old_uid:
+                await self._transport.delete(JOBS.path(scope.namespace, name), uid=old_uid)
+            new_job = await self._create(
+                scope, _successor_of(copy, name, is_suspended=suspended == "true"), old_uid
+            )
+        except (MusterError, asyncio.CancelledError) as error:
+            if await self._is_lost(scope, name):
+                raise HalfEdited(
+                    f"{name} was deleted, and its successor could not be created. The suspended job "
+                    f"{name}{COPY_SUFFIX} has its description; run the command again to continue: {error}"
+                ) from error
+            raise
+        await self._set_owner(scope, name, (old_uid, copy["metadata"]["uid"]), new_job)
+        await self._rename_dependencies(scope, old_uid, new_job["metadata"]["uid"])
+        await self._delete_copy(scope, copy)
+
+    async def _is_lost(self, scope: Scope, name: str) -> bool:
+        try:
+            return await self._get(JOBS.path(scope.namespace, name)) is None
+        except ClusterError:
+            return True
+
+    async def _create(self, scope: Scope, new_job: Manifest, old_uid: str) -> Manifest:
+        """Create the successor as soon as its predecessor no longer has the name."""
+        path = JOBS.path(scope.namespace)
+        deadline = time.monotonic() + _DELETION_SECONDS
+        while True:
+            try:
+                created: Manifest = await self._transport.create(path, new_job, dict)
+            except AlreadyExists:
+                present = await self._get(JOBS.path(scope.namespace, new_job["metadata"]["name"]))
+                stamp = names.SUBMITTED_AT_ANNOTATION
+                annotations = {} if present is None else present["metadata"].get("annotations", {})
+                if (
+                    present is not None
+                    and annotations.get(stamp) == new_job["metadata"]["annotations"][stamp]
+                ):
+                    return present
+                if time.monotonic() > deadline or (present and present["metadata"]["uid"] != old_uid):
+                    raise
+                await asyncio.sleep(_POLL_SECONDS)
+            else:
+                return created
+
+    async def _add_owner(self, scope: Scope, name: str, old_uid: str, copy: Manifest) -> None:
+        """Make the copy an owner of the Job's Services and Ingresses too: they are deleted after the last owner."""
+        async for path, existing in self._exposing(scope, name):
+            if _is_owned(existing, old_uid) and not _is_owned(existing, copy["metadata"]["uid"]):
+                owners = [*existing["metadata"]["ownerReferences"], _reference(copy)]
+                await self._transport.patch(path, {"metadata": {"ownerReferences": owners}})
+
+    async def _set_owner(self, scope: Scope, name: str, before: Sequence[str], new_job: Manifest) -> None:
+        """Make the successor the only owner of the Services and Ingresses of the Jobs `before`."""
+        async for path, existing in self._exposing(scope, name):
+            if any(_is_owned(existing, uid) for uid in before):
+                await self._transport.patch(path, {"metadata": {"ownerReferences": [_reference(new_job)]}})
+
+    async def _exposing(self, scope: Scope, name: str) -> AsyncIterator[tuple[str, Manifest]]:
+        """Yield the Services and Ingresses of the job, each after its path."""
+        for resource in (SERVICES, INGRESSES):
+            page = await self._transport.list(
+                resource.path(scope.namespace),
+                dict,
+                params={"labelSelector": f"{names.WORKLOAD_LABEL}={name}"},
+            )
+            for existing in page.items:
+                yield resource.path(scope.namespace, existing["metadata"]["name"]), existing
+
+    async def _rename_dependencies(self, scope: Scope, old_uid: str, new_uid: str) -> None:
+        """Let the jobs that depend on the old Job depend on its successor."""
+        page = await self._transport.list(JOBS.path(scope.namespace), Job)
+        for job in page.items:
+            after = job.metadata.annotations.get(names.AFTER_ANNOTATION, "")
+            if old_uid in after:
+                annotations = {names.AFTER_ANNOTATION: after.replace(old_uid, new_uid)}
+                path = JOBS.path(scope.namespace, job.metadata.name)
+                await self._transport.patch(path, {"metadata": {"annotations": annotations}})
+
+    async def _get(self, path: str) -> Manifest | None:
+        try:
+            existing: Manifest = await self._transport.get(path, dict)
+        except NotFound:
+            return None
+        return existing
+
+
+def _reference(job: Manifest) -> Manifest:
+    metadata = job["metadata"]
+    return {
+        "apiVersion": JOBS.api_version,
+        "kind": JOBS.kind,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+
+
+def _is_suspended(owner: Job | StatefulSet) -> bool:
+    return owner.spec.suspend if isinstance(owner, Job) else owner.spec.replicas == 0
+
+
+def _is_owned(existing: Mapping[str, Any], uid: str) -> bool:
+    return any(owner["uid"] == uid for owner in existing["metadata"].get("ownerReferences", []))
+
+
+def _edited(copy: Mapping[str, Any]) -> list[str]:
+    """Return the name and the uid of the Job of which this is a copy, and whether it is suspended."""
+    parts = copy["metadata"].get("annotations", {}).get(names.EDIT_OF_ANNOTATION, "").split(":")
+    return parts if len(parts) == 3 else []
+
+
+def _successor_of(copy: Manifest, name: str, *, is_suspended: bool) -> Manifest:
+    new_job = successor(copy, Change(), copy["metadata"]["annotations"][names.SUBMITTED_AT_ANNOTATION])
+    annotations = new_job["metadata"]["annotations"]
+    del annotations[names.EDIT_OF_ANNOTATION]
+    after = annotations.pop(names.EDIT_AFTER_ANNOTATION, None)
+    if after is not None:
+        annotations[names.AFTER_ANNOTATION] = after
+    new_job["metadata"]["name"] = name
+    new_job["spec"]["suspend"] = is_suspended
+    return new_job
+
+
+def _secrets_of(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of the secrets in the variables of the containers."""
+    for container in (*spec["containers"], *spec.get("initContainers", [])):
+        for variable in container.get("env", []):
+            if reference := variable.get("valueFrom", {}).get("secretKeyRef"):
+                yield reference["name"]

@@ -1,0 +1,144 @@
+"""Changes of a submitted job: its image and its GPUs, in the pod template as the API server has it. Pure."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Final
+
+from orchestrator import names
+from orchestrator.cluster.gpu_fraction import DEVICE_MILLI, format_gpu, gpu_milli
+from orchestrator.cluster.quantity import format_bytes, format_cpu
+from orchestrator.errors import InvalidField
+from orchestrator.submit.manifest import CPU_MILLI_PER_GPU, MEMORY_KIB_PER_GPU
+from orchestrator.submit.values import DEVICES_VARIABLE
+
+Manifest = dict[str, Any]
+
+_GPU_COUNT_VARIABLE: Final = "RUNAI_NUM_OF_GPUS"
+_OF_ONE_JOB: Final = (
+    "controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name",
+)  # fmt: skip
+"""Labels that the API server puts on the template of a Job, and the API server refuses on another Job."""
+_PREFIX: Final = "muster-"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The new values of a job; None keeps the present one. `priority` is a PriorityClass of muster."""
+
+    gpu_milli: int | None = None
+    image: str | None = None
+    priority: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.priority is not None and self.priority not in names.PRIORITY_CLASSES:
+            raise InvalidField(
+                "{priority} {word!r} is not possible: use one of {words}",
+                word=self.priority,
+                words=", ".join(names.PRIORITY_CLASSES),
+            )
+
+    @property
+    def is_of_pods(self) -> bool:
+        """Whether the pods must be created anew for it."""
+        return self.gpu_milli is not None or self.image is not None
+
+
+def parse_priority(text: str) -> str:
+    """Return the PriorityClass of a text, which can lack the prefix of muster. Raises InvalidField.
+
+    Example: `parse_priority("interactive")` returns `"muster-interactive"`.
+    """
+    return Change(priority=text if text.startswith(_PREFIX) else f"{_PREFIX}{text}").priority or ""
+
+
+def changed_template(template: Mapping[str, Any], change: Change) -> Manifest:
+    """Return the pod template with the change. Raises InvalidField if these GPUs need another container."""
+    changed: Manifest = deepcopy(dict(template))
+    container = changed["spec"]["containers"][0]
+    if change.image is not None:
+        container["image"] = change.image
+    if change.gpu_milli is not None:
+        annotations = changed.setdefault("metadata", {}).setdefault("annotations", {})
+        _set_gpus(container, annotations, change.gpu_milli)
+    return changed
+
+
+def _set_gpus(container: Manifest, annotations: dict[str, str], new_milli: int) -> None:
+    if names.GPU_MEMORY_ANNOTATION in annotations:
+        raise InvalidField(
+            "{gpu_milli} is not possible: the job asks for memory of GPUs; delete it and submit it again"
+        )
+    fraction = annotations.get(names.GPU_FRACTION_ANNOTATION)
+    resources = container.setdefault("resources", {})
+    count = resources.get("limits", {}).get(names.GPU_RESOURCE)
+    old_milli = gpu_milli(fraction) if fraction else int(count or 0) * DEVICE_MILLI
+    if bool(fraction) != (new_milli < DEVICE_MILLI):
+        old = f"{fraction} of a GPU" if fraction else "whole GPUs" if old_milli else "no GPU"
+        raise InvalidField(
+            "{gpu_milli} {new} is not possible: the container of the job was made for {old}; delete the job and submit "
+            "it again",
+            new=format_gpu(new_milli),
+            old=old,
+        )
+    if fraction:
+        annotations[names.GPU_FRACTION_ANNOTATION] = format_gpu(new_milli)
+    else:
+        number = str(new_milli // DEVICE_MILLI)
+        resources.setdefault("limits", {})[names.GPU_RESOURCE] = number
+        if names.GPU_RESOURCE in resources.get("requests", {}):
+            resources["requests"][names.GPU_RESOURCE] = number
+    devices = int(annotations.get(names.GPU_FRACTION_DEVICES_ANNOTATION, "1"))
+    _set_defaults(resources, old_milli * devices, new_milli * devices)
+    _set_variables(container, new_milli)
+
+
+def _set_defaults(resources: Manifest, old_milli: int, new_milli: int) -> None:
+    """Replace the default requests of CPU and memory for the old GPUs by those for the new."""
+    requests = resources.setdefault("requests", {})
+    for name, default in (("cpu", _cpu), ("memory", _memory)):
+        if (old_milli and requests.get(name) == default(old_milli)) or not (old_milli or requests.get(name)):
+            requests[name] = default(new_milli)
+
+
+def _cpu(milli: int) -> str:
+    return format_cpu(milli * CPU_MILLI_PER_GPU // DEVICE_MILLI)
+
+
+def _memory(milli: int) -> str:
+    return format_bytes(max(1, milli * MEMORY_KIB_PER_GPU // DEVICE_MILLI) * 1024)
+
+
+def _set_variables(container: Manifest, new_milli: int) -> None:
+    variables = [
+        variable
+        for variable in container.get("env", [])
+        if variable["name"] != _GPU_COUNT_VARIABLE
+        # "void" is muster's value for a job without GPUs
+        and (variable["name"], variable.get("value")) != (DEVICES_VARIABLE, "void")
+    ]
+    container["env"] = [*variables, {"name": _GPU_COUNT_VARIABLE, "value": format_gpu(new_milli)}]
+
+
+def successor(job: Mapping[str, Any], change: Change, submitted_at: str) -> Manifest:
+    """Return the Job that replaces this one: with the change, and without fields that the API server sets."""
+    metadata, spec = job["metadata"], deepcopy(job["spec"])
+    template = changed_template(spec["template"], change)
+    labels = template.setdefault("metadata", {}).get("labels", {})
+    template["metadata"]["labels"] = {key: value for key, value in labels.items() if key not in _OF_ONE_JOB}
+    template["metadata"].setdefault("annotations", {})[names.SUBMITTED_AT_ANNOTATION] = submitted_at
+    annotations = {**metadata.get("annotations", {}), names.SUBMITTED_AT_ANNOTATION: submitted_at}
+    annotations.pop(names.QUEUED_SINCE_ANNOTATION, None)
+    if not spec.get("manualSelector"):
+        spec.pop("selector", None)
+    return {
+        "apiVersion": job["apiVersion"],
+        "kind": job["kind"],
+        "metadata": {
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "labels": metadata.get("labels", {}),
+            "annotations": annotations,
+        },
+        "spec": spec | {"template": template},
+    }
