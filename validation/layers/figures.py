@@ -4,12 +4,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from validation.errors import LayerError
 from validation.judge.events import Event, ToolRan
 from validation.judge.hosts.drift import MeasuredGpu, MeasuredHost
 from validation.judge.hosts.host_compare import median
 from validation.judge.hosts.host_facts import HostGpu, HostGpus
-from validation.judge.hosts.host_layer import HostScope
+from validation.judge.hosts.host_layer import DeclaredHost, HostScope
 from validation.judge.hosts.host_load import DRAWS, number_of
 from validation.layers.burn_in import read_burn_in
 from validation.layers.fio import read_fio
@@ -35,6 +37,8 @@ RISING: Final = frozenset(
     {"burn-in-temperature", "corrected-errors", "remapped-rows", "retired-pages", "pcie-replays"}
 )
 """The figures that are higher on a worse host or GPU. The others are lower."""
+_MEASURED: Final = frozenset({"nvidia-smi", NCCL, FIO, BURN_IN, SAMPLES})
+"""The tools whose output has figures."""
 _COUNTS: Final = {
     "corrected-errors": re.compile(
         r"ecc_errors/aggregate/(?:sram_correctable|dram_correctable|single_bit/total)"
@@ -48,31 +52,39 @@ _COUNTS: Final = {
 
 def measure(scope: HostScope, events: Sequence[Event]) -> list[MeasuredHost]:
     """Return the figures and facts of each host whose nvidia-smi can be read, in the order of the site file."""
-    tools = [event for event in events if isinstance(event, ToolRan)]
-    readings = Readings(scope, tools)
-    gpus, burned = readings.gpus(), readings.read(BURN_IN, read_burn_in)
-    reduced, read = readings.read(NCCL, read_nccl), readings.read(FIO, read_fio)
-    samples = _burn_in_samples(tools)
-    hosts = []
-    for name, printed in gpus.items():
-        figures = {}
-        if name in reduced:
-            largest = max(reduced[name].rows, key=lambda row: row.size_bytes)
-            figures["nccl-all-reduce"] = int(largest.bus_gbytes_per_second * 1000)
-        if read.get(name):
-            figures["fio-read"] = sum(job.read_bytes_per_second for job in read[name]) // 10**6
-        rates = burned[name].gflops if name in burned else []
-        under_load = _under_load(samples.get(name, ()))
-        measured = [
-            MeasuredGpu(
-                gpu.uuid,
-                _counts(gpu) | under_load.get(gpu.uuid, {}) | _rate(rates, number, len(printed.gpus)),
-                _facts(gpu),
-            )
-            for number, gpu in enumerate(printed.gpus)
-        ]
-        hosts.append(MeasuredHost(name, figures, {"driver": printed.driver}, measured))
-    return hosts
+    tools: dict[str, list[ToolRan]] = {}
+    for event in events:
+        if isinstance(event, ToolRan) and event.tool in _MEASURED:
+            tools.setdefault(event.host, []).append(event)
+    measured = (_measured(host, scope, tools.get(host.name, ())) for host in scope.site.hosts)
+    return [host for host in measured if host is not None]
+
+
+def _measured(host: DeclaredHost, scope: HostScope, tools: Sequence[ToolRan]) -> MeasuredHost | None:
+    """Return the figures and facts of a host; None if its nvidia-smi cannot be read."""
+    site = msgspec.structs.replace(scope.site, hosts=[host])
+    readings = Readings(msgspec.structs.replace(scope, site=site), tools)
+    name, printed = host.name, readings.gpus().get(host.name)
+    if printed is None:
+        return None
+    figures = {}
+    if (reduced := readings.read(NCCL, read_nccl).get(name)) is not None:
+        largest = max(reduced.rows, key=lambda row: row.size_bytes)
+        figures["nccl-all-reduce"] = int(largest.bus_gbytes_per_second * 1000)
+    if read := readings.read(FIO, read_fio).get(name):
+        figures["fio-read"] = sum(job.read_bytes_per_second for job in read) // 10**6
+    burned = readings.read(BURN_IN, read_burn_in).get(name)
+    rates = burned.gflops if burned is not None else []
+    under_load = _under_load(_burn_in_samples(tools))
+    gpus = [
+        MeasuredGpu(
+            gpu.uuid,
+            _counts(gpu) | under_load.get(gpu.uuid, {}) | _rate(rates, number, len(printed.gpus)),
+            _facts(gpu),
+        )
+        for number, gpu in enumerate(printed.gpus)
+    ]
+    return MeasuredHost(name, figures, {"driver": printed.driver}, gpus)
 
 
 def _rate(rates: Sequence[int], number: int, gpus: int) -> dict[str, int]:
@@ -80,20 +92,15 @@ def _rate(rates: Sequence[int], number: int, gpus: int) -> dict[str, int]:
     return {"burn-in": rates[number]} if len(rates) == gpus else {}
 
 
-def _burn_in_samples(tools: Sequence[ToolRan]) -> dict[str, list[HostGpus]]:
-    """Return the readings of nvidia-smi beside burn-in, by host. They are recorded after their load."""
-    load: dict[str, str] = {}
-    found: dict[str, list[HostGpus]] = {}
+def _burn_in_samples(tools: Sequence[ToolRan]) -> list[HostGpus]:
+    """Return the readings of nvidia-smi beside the last burn-in. They are recorded after their load."""
+    load, found = "", list[HostGpus]()
     for event in tools:
         if event.tool in {NCCL, BURN_IN}:
-            load[event.host] = event.tool
-        elif (
-            event.tool == SAMPLES
-            and load.get(event.host) == BURN_IN
-            and not (event.problem or event.exit_code)
-        ):
+            load = event.tool
+        elif event.tool == SAMPLES and load == BURN_IN and not (event.problem or event.exit_code):
             try:
-                found[event.host] = read_samples(event.output)
+                found = read_samples(event.output)
             except LayerError:
                 continue
     return found
