@@ -93,7 +93,7 @@ class Fleet:
         return [name for name in hosts if set(INDISPENSABLE) & set(roles[name]["roles"])]
 
     def of_whole_site(self, stage: Stage, *, upgrade: bool) -> str:
-        """Return why the limit leaves out a stage altogether; empty where it does not."""
+        """Return why the limit leaves out the whole stage; empty if it does not."""
         if not self._limit or stage.definition.looks_only:
             return ""
         if self.hosts_of(stage) and not (upgrade and stage.definition.host_group):

@@ -1,4 +1,4 @@
-"""The installed releases, read from the cluster; each stage knows where its own are."""
+"""The installed releases, which each stage reads from the cluster in its own way."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +13,9 @@ from orchestrator.cluster.transport import Transport
 def detect(
     kubeconfig: Path, context: str, site: Site, recorded: Mapping[str, Mapping[str, str]]
 ) -> Installed:
-    """Read the installed releases of all stages. `recorded` are releases from the journal, which no cluster knows."""
+    """Read the installed releases of all stages. `recorded` are the releases in the journal that cannot be read from
+    a cluster.
+    """
     releases: dict[str, Mapping[str, str]] = dict(recorded)
 
     async def read(transport: Transport) -> None:

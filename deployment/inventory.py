@@ -16,7 +16,8 @@ from orchestrator.distribution import installed_version
 def build(site: Site, state_dir: Path | None = None) -> dict[str, Any]:
     """Return the inventory as Ansible's YAML plugin reads it. It has no secrets, only references to them.
 
-    Files that a run leaves on the controller are in the site's own directory below `state_dir`. Two sites share none.
+    Files that a run leaves on the controller are in the site's own directory below `state_dir`. No two sites share
+    files.
     """
     directory = directory_of(site.name, state_dir)
     switches = site.get("network", "switches", default={})
@@ -82,7 +83,8 @@ def directory_of(site: str, state_dir: Path | None) -> Path:
 
 
 def kubeconfig(site: Site, directory: Path) -> Path:
-    """Return the kubeconfig of the site file, else the one that DeepOps writes, or that of the environment.
+    """Return the kubeconfig that the site file names. Without one, return the kubeconfig that DeepOps writes or, if the
+    site installs no Kubernetes, that the environment names.
 
     A site that installs its own Kubernetes never uses the cluster that the environment happens to name.
     """

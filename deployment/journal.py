@@ -40,7 +40,9 @@ _POLL_SECONDS: Final = 0.1
 
 @dataclass(frozen=True)
 class StageRecord:
-    """How a stage ended last. `inputs` has digests of its inputs, `versions` the site file's releases at that time."""
+    """The last result of a stage. `inputs` has digests of its inputs, `versions` the site file's releases at that
+    time.
+    """
 
     stage: str
     result: str

@@ -85,7 +85,7 @@ def _stage(path: Path, entry: dict[str, Any]) -> Stage:
 
 
 def _hosts(path: Path) -> str:
-    """The group of hosts that a stage works on: that of the play with the stage's role, else of the first play."""
+    """The group of hosts that a stage works on: the hosts of the play with the stage's role, else of the first play."""
     plays = _read(path)
     own = [play for play in plays if {"role": path.stem} in play.get("roles", [])]
     return str((own or plays)[0]["hosts"])

@@ -30,7 +30,9 @@ class Request:
     accept_irreversible: bool = False
     accept_runtime_purge: bool = False
     continues: bool = False
-    """Whether this run continues an earlier one. It then skips verified stages, even if that run had `--from`."""
+    """Whether this run continues an earlier one. A continued run skips verified stages, even if that run had
+    `--from`.
+    """
 
     def command(self) -> str:
         """Return the command line that continues the run."""

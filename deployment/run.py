@@ -421,7 +421,9 @@ class Run:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Let a signal end the present stage in order: Ansible is stopped, the journal says interrupted."""
+        """Let a signal end the present stage in order: Ansible is stopped, and the journal records the stage as
+        interrupted.
+        """
 
         def stop(_number: int, _frame: object) -> None:
             self._stop = True

@@ -99,7 +99,7 @@ class Site:
 
     @property
     def missing_ansible(self) -> str:
-        """How to install the Ansible that the file names; empty where it is installed."""
+        """The sentence with the way to install the Ansible that the file names; empty if that Ansible is installed."""
         path = self.ansible_bin
         if path is None or os.access(path / "ansible-playbook", os.X_OK):
             return ""
@@ -110,7 +110,7 @@ class Site:
         )
 
     def get(self, *path: str, default: Any = None) -> Any:
-        """Return the value at `path`, or the default where the file has none."""
+        """Return the value at `path`, or the default if the file has no value there."""
         value: Any = self.data
         for key in path:
             if not isinstance(value, dict) or key not in value:

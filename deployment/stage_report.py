@@ -12,7 +12,7 @@ from orchestrator.progress import Reporter
 
 @dataclass(frozen=True)
 class StageReport:
-    """The report on one stage of a run; `log` is that of the stage."""
+    """The report on one stage of a run; `log` is the stage's log."""
 
     request: Request
     progress: Reporter

@@ -19,7 +19,7 @@ def names() -> dict[str, Any]:
 def variables() -> dict[str, str]:
     """Return the variables that a role or an example of DeepOps or kubespray sets, each with its type for Ansible.
 
-    The type is empty where the defaults have none or several.
+    The type is empty if the defaults have no type, or several.
     """
     kinds = {"switches": "bool", "numbers": "int", "variables": ""}
     return {name: kind for key, kind in kinds.items() for name in names()[key].split()}

@@ -18,7 +18,7 @@ NAMES: Final = {
     "kubernetes": "Kubernetes",
     "runc": "runc",
 }
-"""The software of the rows, as a reader knows it."""
+"""The usual name of the software in each row."""
 
 _FULL: Final = re.compile(r"[0-9]+([.][0-9]+){2,}")
 _LAST: Final = "99999"

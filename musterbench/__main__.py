@@ -1,4 +1,4 @@
-"""`python -m musterbench`: how fast muster decides, binds, allocates claims and serves pages, on this machine.
+"""`python -m musterbench`: how fast muster decides, binds, allocates ResourceClaims and serves pages, on this machine.
 
 The measurement is imported when its command runs. The exit code is 1 if a result has a problem.
 """

@@ -1,4 +1,5 @@
-"""Times the allocator of devices: claims of one GPU each until every GPU of a cluster is held, and one claim more.
+"""Times the allocator of devices: ResourceClaims of one GPU each until every GPU of a cluster is held, and one claim
+more.
 
 Then it times the planner's whole decision on one pod for each claim. Each ResourceSlice has the attributes that
 NVIDIA's DRA driver publishes.
@@ -45,7 +46,7 @@ _CLASS: Final[dict[str, Any]] = {
 
 
 def run(nodes: int, gpus: int) -> Iterator[Result]:
-    """Allocate one claim for each GPU. Then release a GPU, allocate one more claim, and decide."""
+    """Allocate one ResourceClaim for each GPU. Then release a GPU, allocate one more claim, and decide."""
     gc.collect()
     started = time.perf_counter()
     allocator = DeviceAllocator()
@@ -181,7 +182,7 @@ def _slice_of(node: str, gpus: int) -> dict[str, Any]:
 
 
 def _claim_of_one(name: str) -> dict[str, Any]:
-    """Return a claim of one GPU with at least 16 GiB."""
+    """Return a ResourceClaim of one GPU with at least 16 GiB."""
     memory = f'device.capacity["{_DRIVER}"].memory.compareTo(quantity("16Gi")) >= 0'
     exactly = {
         "deviceClassName": _DRIVER,

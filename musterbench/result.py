@@ -17,7 +17,7 @@ _NOTES_ON_A_LINE: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One case. `peak_rss_bytes` is of the measured process; `problem` says the error, if any.
+    """One case. `peak_rss_bytes` is the peak memory of the measured process. `problem` is the error; None without one.
 
     `figures` are further numbers of the case, by name with the unit in it. `program` is the version that the measured
     program prints, if that program is not muster alone.

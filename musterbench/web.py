@@ -258,7 +258,7 @@ class _Stream:
         self.is_there = asyncio.Event()
 
     def forget(self) -> None:
-        """Let `at` be the time of the next body."""
+        """Forget the received body: `at` will be the time of the next one."""
         self.is_there.clear()
 
     async def until(self, event: asyncio.Event) -> None:

@@ -32,7 +32,9 @@ class Binaries:
 
     @property
     def directory(self) -> Path:
-        """Directory of the programs. Programs from PATH can be in several directories; then it is one of these."""
+        """Directory of the programs. Programs from PATH can be in several directories; the result is then one of
+        these.
+        """
         return next(iter(self.paths.values())).parent
 
     @property

@@ -263,7 +263,7 @@ class Go:
     def build(
         self, packages: tuple[str, ...], flags: tuple[str, ...], output: Path, reporter: Reporter
     ) -> int:
-        """Build packages into the directory `output`, or one of them as the file `output`.
+        """Build packages into the directory `output`, or a single package as the file `output`.
 
         Returns how many packages were compiled. Raises BinariesError if it fails.
         """

@@ -106,7 +106,7 @@ class Lab:
         """Return which processes of the lab live, from the state directory and /proc, without a request.
 
         Raises:
-            LabNotFound: it was removed meanwhile.
+            LabNotFound: the lab was removed in the meantime.
         """
         self.record = state.read_record(self.state_directory)
         return state.read_status(self.state_directory, self.record)

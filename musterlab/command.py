@@ -157,7 +157,7 @@ def build(*, real_nodes: bool, gpus: bool, lowest_kubernetes: bool) -> None:
 @lab_options
 @errors_as_lines
 def down(name: str, state_dir: Path | None) -> None:
-    """Stop a lab and remove all that it kept. If there is none, nothing is to be done."""
+    """Stop a lab and remove all that it kept. Without such a lab, the command does nothing."""
     from musterlab import cluster
 
     try:

@@ -45,7 +45,7 @@ class StartError(LabError):
 
 
 class LabConflict(LabError):
-    """A lab of that name exists and differs from the one that is asked for, or no longer works."""
+    """A lab of that name exists, and differs from the requested lab or no longer works."""
 
 
 class LabNotFound(LabError):

@@ -44,7 +44,7 @@ def names(groups: Sequence[NodeGroup]) -> Iterator[tuple[str, Profile]]:
 
 
 def node(name: str, profile: Profile, *, tainted: bool = False) -> dict[str, Any]:
-    """Build the Node object as its kubelet would register it; it becomes Ready when kwok takes it up.
+    """Return the Node object that a kubelet would register. The node becomes Ready when kwok manages it.
 
     `tainted` adds the taint for simulated nodes, so that only pods with a toleration for it run there.
     """

@@ -27,7 +27,7 @@ def choose(count: int) -> list[int]:
 
 
 def check_free(port: int) -> None:
-    """Make sure that a requested port is free.
+    """Check that a requested port is free.
 
     Raises:
         PortTaken: the port is in use; the message names it.

@@ -257,7 +257,9 @@ class _Rows(Sequence[Sequence[str]]):
 
 
 async def _evictions(visit: Visit, span: Span, query: Mapping[str, str]) -> Table | None:
-    """Return the newest evictions of the period that the person may see; None if the person may see none at all."""
+    """Return the newest evictions of the period that the person may see; None if the person may see no evictions in
+    any project.
+    """
     rights = visit.person.rights
     namespaces: Iterable[str | None] = (
         (None,)

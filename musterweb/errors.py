@@ -51,13 +51,13 @@ class HistoryAway(WebError):
 
 
 class ProviderAway(WebError):
-    """The identity provider does not answer, or its answer is invalid; the message says which."""
+    """The identity provider does not answer, or its answer is invalid; the message names the problem."""
 
     status = 502
 
 
 class NotThere(WebError):
-    """Nothing has this name, or its content cannot be read; the message says which."""
+    """Nothing has this name, or its content cannot be read; the message names the problem."""
 
     status = 404
 

@@ -79,7 +79,7 @@ class Record:
 
 
 class History(Protocol):
-    """A source of figures of the past. The page names it as `source`."""
+    """A source of figures of the past. The page shows `source` as the name of the history."""
 
     source: str
 

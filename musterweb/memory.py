@@ -15,13 +15,13 @@ FREE_END_BYTES: Final = 64 << 10
 """With these two values, glibc gives freed blocks of at least 128 KiB back to the system immediately. It also gives
 back the free end of the heap if that has at least 64 KiB.
 
-glibc's own values are similar, but grow with the sizes of freed blocks. Then it keeps the memory of former lists and
-answers between blocks in use.
+glibc's own values are similar, but grow with the sizes of freed blocks. With its own values, glibc keeps the memory of
+former lists and answers between blocks in use.
 """
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
-"""The numbers of these three parameters in glibc's malloc.h. musl has no `mallopt`, and needs none."""
+"""The numbers of these three parameters in glibc's malloc.h. musl has no `mallopt` and needs no such settings."""
 
 
 def use_little() -> None:

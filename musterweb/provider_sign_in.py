@@ -25,8 +25,8 @@ MAX_SECONDS: Final = 600
 MAX_USED: Final = 10_000
 """Maximum number of remembered answers. A remembered answer is refused. Beyond the maximum, the oldest is forgotten.
 
-It is bounded because any client can add to it. A forgotten answer is refused too: the provider accepts a code only once
-(RFC 6749, 4.1.2).
+The number is bounded because any client can add to it. A forgotten answer is refused too: the provider accepts a code
+only once (RFC 6749, 4.1.2).
 """
 MAX_PROJECT: Final = 253
 _MAX_TEXT: Final = 300

@@ -36,7 +36,9 @@ class Renewal:
         await asyncio.sleep(max(self.tokens.expires_at - self._clock(), 0.0))
 
     async def renew(self) -> None:
-        """Replace the tokens by new ones of the same person. Raises SignInNeeded if there are none, ProviderAway."""
+        """Replace the tokens by new ones of the same person. Raises SignInNeeded if the provider gives no new
+        tokens, and ProviderAway.
+        """
         answer = await self._provider.refresh(self.tokens.refresh_token)
         if answer.refresh_token:
             # The new refresh token is kept before anything can fail. If tokens rotate, the old one is invalid

@@ -1,4 +1,4 @@
-"""How people sign in and out: with a token that they paste, or at an identity provider."""
+"""The ways in which people sign in and out: with a token that they paste, or at an identity provider."""
 
 import re
 from collections.abc import Callable

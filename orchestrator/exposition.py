@@ -39,7 +39,9 @@ class Metric:
 
 @dataclass(slots=True)
 class Distribution:
-    """How many observations were in each bucket, and their sum. `counts` has one more entry than `bounds`."""
+    """The number of observations in each bucket, and the sum of all observations. `counts` has one more entry than
+    `bounds`.
+    """
 
     bounds: Sequence[float]
     counts: list[int] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Expressions on labels, as selectors of pods and of nodes have them, and the one place that matches them."""
+"""Expressions on labels, which selectors of pods and nodes contain, and the only code that evaluates them."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

@@ -101,7 +101,8 @@ GPU_FRACTION_DEVICES_ANNOTATION: Final = f"{GROUP}/gpu-fraction-devices"
 GPU_PART_RESOURCE: Final = f"{GROUP}/gpu-part"
 """An extended resource that no node has. Each container with a GPU fraction has 1 of it in its limits.
 
-If a claim is made after the pod, the kubelet gives its devices only to containers that request an extended resource.
+If a ResourceClaim is made after the pod, the kubelet gives its devices only to containers that request an extended
+resource.
 """
 
 GPU_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
@@ -257,7 +258,7 @@ OBJECTS_QUOTA: Final = "muster-objects"
 """The ResourceQuota in a project's namespace that counts its pods and Jobs, and the storage that its PVCs request."""
 
 DEFAULT_ACCOUNT: Final = "default"
-"""The service account of pods that name none; Kubernetes makes it with every namespace."""
+"""The service account of pods that name no account. Kubernetes creates it in every namespace."""
 
 OPERATOR_ACCOUNT: Final = "muster-operator"
 """The operator's ServiceAccount in the system namespace."""

@@ -212,7 +212,9 @@ def _kind(options: dict[str, Any]) -> str:
 
 
 def _check_real_nodes(options: dict[str, Any]) -> None:
-    """Raise UsageError for an option that needs real nodes and has none, or that real nodes exclude."""
+    """Raise UsageError for an option that needs real nodes, if no real nodes are requested. Also raise it for an
+    option that real nodes exclude.
+    """
     if options["real_nodes"] is None:
         given = next((name for name in ("gpus", "image") if options[name] is not None), None)
         if given is not None:

@@ -22,7 +22,7 @@ _SCHEMES: Final = frozenset({"https", "ssh", "http", "file"})
 _SUBMODULE_SCHEMES: Final = frozenset({"https", "ssh"})
 """The schemes that the URL of a submodule may have, besides the scheme of its repository.
 
-They are encrypted, and do not read files of this machine.
+These schemes are encrypted, and do not read files of this machine.
 """
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _HOST: Final = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9.:\[\]_-]*")

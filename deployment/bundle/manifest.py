@@ -84,12 +84,12 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def read(root: Path) -> Manifest:
-    """The manifest of the bundle at `root`. Raises BundleError where there is none or it cannot be read."""
+    """The manifest of the bundle at `root`. Raises BundleError if the manifest does not exist or cannot be read."""
     return decode(root / MANIFEST, content(root))
 
 
 def content(root: Path) -> bytes:
-    """The bytes of the manifest at `root`. Raises BundleError where there is none."""
+    """The bytes of the manifest at `root`. Raises BundleError if the manifest does not exist."""
     path = root / MANIFEST
     try:
         return path.read_bytes()

@@ -1,4 +1,4 @@
-"""Where a URL of the internet is fetched from: the one map that every fetch goes through."""
+"""The mirrors from which URLs of the internet are fetched: one map, which every fetch uses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
 """Debian packages with all dependencies, as a part of their repositories, with the origin's index and signature.
 
 apt itself chooses the packages from the indices in the bundle, for a host without any installed package. So they are
-enough for every host. The bundle stores them under their paths in the repository.
+enough for every host. The bundle stores the packages under their paths in the repository.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class Source:
 
     @property
     def key_sha256(self) -> str:
-        """The digest of the key where it is fetched; empty for a keyring of the host."""
+        """The digest of a key that is fetched; empty for a keyring of the host."""
         match = _KEY.fullmatch(self.key)
         return (match and match["sha256"]) or ""
 

@@ -1,4 +1,4 @@
-"""Whether a bundle is the one that was built: by the digest of its manifest, or by a signature beside it.
+"""The proof that a bundle is the one that was built: the digest of its manifest, or a signature beside the manifest.
 
 Everything in a bundle is proved by its manifest, and nothing in it proves the manifest. The proof is carried
 separately from the bundle: the digest that `muster bundle build` printed, or the signer's public key. The signature

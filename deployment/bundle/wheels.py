@@ -144,7 +144,7 @@ async def fetch(fetcher: Fetcher, wheel: Wheel, target: Target) -> Item:
 
 
 def _licence(path: Path) -> str:
-    """Return the licence in a wheel's metadata; empty where there is none or it is a whole text."""
+    """Return the licence in a wheel's metadata; empty without a licence, or if the field has the whole text of one."""
     if path.suffix != ".whl":
         return ""
     try:

@@ -122,8 +122,8 @@ def comes(site: Site) -> bool:
 
 
 def _shares(site: Site) -> bool:
-    """Return whether claims can have GPU fractions: the driver's release supports it, and Kubernetes enables it by
-    default.
+    """Return whether ResourceClaims can have GPU fractions: the driver's release supports them, and Kubernetes enables
+    them by default.
     """
     row = _row(release(site)[0]) or {}
     return "shares" in row and matrix.within(site.versions["kubernetes"], row["shares"])

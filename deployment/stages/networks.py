@@ -1,4 +1,4 @@
-"""The networks of a cluster beside its hosts and its storage: family, size and overlaps."""
+"""The networks of pods and services of a cluster: their family, their size, and overlaps with hosts and storage."""
 
 import ipaddress
 from collections.abc import Iterator, Mapping
@@ -171,7 +171,7 @@ def lif_networks(site: Site) -> list[_Network]:
 
 
 def is_in(text: str, network: _Network) -> bool:
-    """Whether a text is an address in a network; a name is in none."""
+    """Whether a text is an address in a network; false for a name."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

@@ -68,7 +68,7 @@ def status(gpus: "NodeGpus", *, as_json: bool) -> None:
 )
 @_on_a_node
 def use(gpus: "NodeGpus", *, gpu: str, utilization_percent: int | None, processes: tuple[str, ...]) -> None:
-    """Let a GPU be busy, and let these processes, and no others, hold memory of it."""
+    """Show a GPU as busy, and show exactly these processes as users of its memory."""
     gpus.use(gpu, utilization_percent, [_process(written) for written in processes])
 
 
@@ -77,7 +77,7 @@ def use(gpus: "NodeGpus", *, gpu: str, utilization_percent: int | None, processe
 @click.argument("count", type=click.IntRange(min=0))
 @_on_a_node
 def ecc(gpus: "NodeGpus", *, gpu: str, count: int) -> None:
-    """Let a GPU have COUNT ECC errors that could not be corrected."""
+    """Show COUNT uncorrectable ECC errors on a GPU."""
     gpus.set_ecc_errors(gpu, count)
 
 
@@ -94,7 +94,7 @@ def xid(gpus: "NodeGpus", *, gpu: str, code: int) -> None:
 @_GPU
 @_on_a_node
 def lose(gpus: "NodeGpus", *, gpu: str) -> None:
-    """Let a GPU fall off the bus (XID 79): it answers to nothing until 'restore'."""
+    """Make a GPU fall off the bus (XID 79): it answers no query until 'restore'."""
     gpus.lose(gpu)
 
 

@@ -74,7 +74,7 @@ class NodeGpus:
         ]
 
     def use(self, gpu: str, utilization_percent: int | None, processes: Sequence[Process]) -> None:
-        """Let a GPU be busy, and let these processes, and no others, hold memory of it."""
+        """Show a GPU as busy, and show exactly these processes as users of its memory."""
         fields: dict[str, Any] = {
             "processes": [f"{process.pid} {process.memory_mib} {process.name}" for process in processes],
             "memory_used": sum(process.memory_mib for process in processes) * _MIB,
@@ -93,7 +93,7 @@ class NodeGpus:
         self._change(gpu, change)
 
     def set_ecc_errors(self, gpu: str, count: int) -> None:
-        """Let a GPU have this number of uncorrectable ECC errors."""
+        """Show this number of uncorrectable ECC errors on a GPU."""
         self.set(gpu, {"ecc_uncorrected": count})
 
     def send_xid(self, gpu: str, code: int) -> None:
@@ -101,7 +101,7 @@ class NodeGpus:
         self._change(gpu, lambda changes, index, _started: changes.send_xid(index, code))
 
     def lose(self, gpu: str, code: int = FALLEN_OFF_BUS_XID) -> None:
-        """Let a GPU fall off the bus: the library then answers no question about it except for its UUID."""
+        """Make a GPU fall off the bus: the library then answers only queries for its UUID."""
 
         def change(changes: shown.Changes, index: int, _started: Mapping[str, Any]) -> None:
             changes.send_xid(index, code)

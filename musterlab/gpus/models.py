@@ -69,7 +69,7 @@ class Gpus:
 
     @property
     def shares(self) -> str:
-        """The value of `consumable_shares` that applies: how claims can share a GPU."""
+        """The value of `consumable_shares` that applies: how ResourceClaims can share a GPU."""
         return self.consumable_shares or ("memory" if self.has_nvidias_dra_driver else _NOT_SHARED)
 
     def check_programs(self) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from musterlab.realnodes import kernel
 
 NODE_INSTANCES = 10
-"""Inotify instances of a node's programs: the kubelet 6, containerd 2, NVIDIA's plugin 1. A program that gets none ends
-with a vague message, or continues and misses changes of files.
+"""Inotify instances of a node's programs: the kubelet 6, containerd 2, NVIDIA's plugin 1. A program that gets no
+instance ends with a vague message, or continues and misses changes of files.
 """
 
 WAIT_SECONDS = 45.0

@@ -83,7 +83,9 @@ class Services:
         self._tls.load_cert_chain(certificate, key)
 
     def resolve(self, labels: tuple[str, ...]) -> list[str] | None:
-        """Return the addresses of a service's ready pods, or of one of them; None for an unknown name."""
+        """Return the addresses of a service's ready pods, or of the pod with the host name; None for an unknown
+        name.
+        """
         if labels[-3:] != DOMAIN or len(labels) not in (5, 6):
             return None
         namespace, service = labels[-4], labels[-5]

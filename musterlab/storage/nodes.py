@@ -23,7 +23,7 @@ class Node:
     """Returns the id of a process that sees the node's files. It changes when the node restarts."""
 
     async def bind(self, source: Path, target: str, *, read_only: bool) -> None:
-        """Let a folder appear at `target`. Raises GRPCError."""
+        """Show a folder also at `target`, by a bind mount. Raises GRPCError."""
         await self._run(_BIND, "ro" if read_only else "rw", str(source), target)
 
     async def unbind(self, target: str) -> None:

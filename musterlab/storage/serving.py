@@ -1,7 +1,8 @@
 """Serves volumes, clones and snapshots to the real nodes of a running lab for the length of a block.
 
 One process of the lab's own CSI driver serves all nodes from one folder of volumes. Kubernetes' sidecars, which are
-external-provisioner and external-snapshotter, call it at the socket of the first node. A lab starts none by itself.
+external-provisioner and external-snapshotter, call it at the socket of the first node. A lab does not start these
+programs by itself.
 """
 
 import asyncio

@@ -1,8 +1,9 @@
 """The agent's process: reads the GPUs each second, serves metrics, and keeps the GpuNode and the annotations of its
 node current.
 
-It continues if a part is missing. Without NVML the GpuNode has the reason; without the kubelet the last holders remain;
-without the API server the latest state is written later. If a call of NVML blocks, it blocks only the thread of NVML.
+The agent continues if a part is missing. Without NVML the GpuNode has the reason; without the kubelet the last holders
+remain; without the API server the latest state is written later. If a call of NVML blocks, it blocks only the thread of
+NVML.
 """
 
 import asyncio

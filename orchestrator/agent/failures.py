@@ -46,7 +46,7 @@ class GpuHealth:
 
     @property
     def xids(self) -> tuple[XidErrors, ...]:
-        """How often each Xid was seen and when last, by number, for the first 32 different ones."""
+        """The count and the last time of each Xid, by number, for the first 32 different Xids."""
         return tuple(self._xids[xid] for xid in sorted(self._xids))
 
     def has_answered(self, now: float) -> None:

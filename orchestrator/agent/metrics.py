@@ -1,7 +1,7 @@
 """The agent's metrics: one page for Prometheus. Pure.
 
 Names begin with `muster_gpu_`; units are base units; the labels of a GPU are `gpu` (its index) and `uuid`. The number
-of series is bounded by the GPUs, the containers that hold them and those that compute on them.
+of series is bounded by the number of GPUs, of containers that hold GPUs, and of containers that compute on them.
 """
 
 from collections.abc import Iterable, Sequence

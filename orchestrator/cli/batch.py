@@ -80,7 +80,7 @@ class _Wanted:
         return list(dict.fromkeys(names))
 
     def check(self) -> None:
-        """Raise UsageError if jobs are given in two ways, or in none."""
+        """Raise UsageError if the command line chooses jobs in two ways, or chooses no jobs."""
         is_chosen = self.every or not self.choice.is_empty
         if bool(self.job_names) == is_chosen:
             raise UsageError("give either the jobs, or --all, or a choice such as --status Failed")
@@ -94,10 +94,9 @@ class _Wanted:
     "--dry-run", is_flag=True, default=None, help="Name the jobs that would be deleted, and delete nothing."
 )
 def delete(*, wanted: "_Wanted", dry_run: bool | None) -> int:
-    """Delete jobs of a project. The cluster deletes their pods and other dependents in the background.
-
-    With --all, or with a choice such as --status Failed, only your own jobs are deleted, and the command asks first at
-    a terminal. The exit code is 1 if a job could not be deleted. The other jobs are deleted nevertheless.
+    """Delete jobs of a project. The cluster deletes the jobs' pods and other dependents in the background. With --all,
+    or with a choice such as --status Failed, only your own jobs are deleted. At a terminal, the command asks first. The
+    exit code is 1 if a job could not be deleted. The other jobs are deleted nevertheless.
     """
     return _on_each(
         wanted,

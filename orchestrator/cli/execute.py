@@ -111,7 +111,7 @@ def exec_(
 ) -> int:
     """Run a command in a container of a job: muster exec JOB -it -- COMMAND [ARGUMENT]...
 
-    The exit code is that of the command.
+    The exit code is the command's exit code.
     """
     command = ctx.meta.get(TAIL_KEY) or ()
     if not command:
@@ -149,7 +149,7 @@ def attach(
 ) -> int:
     """Attach to the process of a job's container: its output and its standard input.
 
-    If the process ends meanwhile, the exit code is that of the process.
+    If the process ends while you are attached, its exit code is the exit code of this command.
     """
 
     async def join(client: AsyncClient) -> int:

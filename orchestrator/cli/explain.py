@@ -44,9 +44,9 @@ _UNSEEN: Final = (
 def explain(*, name: str, remedies: bool | None, file: Path | None, as_json: bool | None) -> None:
     """Explain why a job is pending: the reason that the operator wrote, and the projects that hold GPUs.
 
-    With --remedies, the command runs the rules of the scheduler on the present state of the cluster. It tries each
-    remedy before it names it. It does the same if the operator does not run, or has written no reason yet. It writes
-    nothing.
+    With --remedies, the command runs the rules of the scheduler on the present state of the cluster. The command names
+    only remedies that it has tried. Without --remedies, the command runs the rules too if the operator does not run or
+    has written no reason yet. The command writes nothing.
     """
     if file:
         from orchestrator.cli.explain_by_plan import planned_in_file

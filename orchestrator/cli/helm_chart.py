@@ -1,7 +1,7 @@
 """The Helm chart of the operator YAML: one value for each option of `muster operator-yaml`, and the same templates.
 
-Values have the names of the options, as `notReadyGrace` for `--not-ready-grace`; their texts, types and defaults are
-those of the options.
+Values have the names of the options, such as `notReadyGrace` for `--not-ready-grace`, and also their texts, types and
+defaults.
 """
 
 import json

@@ -97,7 +97,7 @@ def split_words(
 ) -> tuple[list[Word], tuple[str, ...] | None]:
     """Split arguments into words after each value of an option.
 
-    Options in `without_value` take none. Returns the words before a bare `--`, and the arguments after it, or None
+    Options in `without_value` take no value. Returns the words before a bare `--`, and the arguments after it, or None
     without a `--`.
     """
     options = [param for param in command.params if isinstance(param, click.Option)]

@@ -149,7 +149,7 @@ def update(*, name: str, **values: Any) -> None:
 @project.command("set", cls=Command, no_args_is_help=True)
 @click.argument("name", shell_complete=completing("projects"))
 def set_default(*, name: str) -> None:
-    """Make a project the default: its namespace becomes that of the kubeconfig's context."""
+    """Make a project the default: set its namespace in the kubeconfig's context."""
     choose_project(name)
 
 

@@ -1,8 +1,8 @@
 """`muster top`: allocated amounts, and measured use.
 
 Allocated amounts come from the pods and are exact. The use of CPU and memory comes from the kubelets, the use of GPUs
-from the agents. If one of them does not answer, or the user may not ask it, the table has `-`. Without agents, the
-table has no columns for the use of GPUs.
+from the agents. If a kubelet or agent does not answer, or the user may not ask it, the table has `-`. Without agents,
+the table has no columns for the use of GPUs.
 """
 
 from collections.abc import Sequence

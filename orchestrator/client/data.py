@@ -115,7 +115,7 @@ class DataClient:
         size_bytes: int = 0,
         storage_class: str | None = None,
     ) -> Volume:
-        """Create a volume with the bytes of the volume `source`; its size and class are by default those of `source`.
+        """Create a volume with the bytes of the volume `source`; size and class are by default copied from `source`.
 
         Raises NoSuchVolume, DatasetNotReady and the errors of `create_volume`.
         """
@@ -220,9 +220,9 @@ class DataClient:
     ) -> Volume:
         """Restore a snapshot to a new volume named `target`, or with `replace_volume` to an existing volume.
 
-        If `target` is None, the name is that of the snapshot's volume. A replaced volume must have no users, and all
-        checks are made before its deletion. Raises NoSuchSnapshot, DatasetNotReady, DatasetInUse, HalfReplaced and the
-        errors of `create_volume`.
+        If `target` is None, the new volume gets the name of the snapshot's volume. A replaced volume must have no
+        users, and all checks are made before its deletion. Raises NoSuchSnapshot, DatasetNotReady, DatasetInUse,
+        HalfReplaced and the errors of `create_volume`.
         """
         held = await self._datasets(scope, with_snapshots=True)
         snapshot = _snapshot(datasets.snapshots(held), name, scope)

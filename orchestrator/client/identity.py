@@ -33,7 +33,7 @@ _TELLING: Final = (
 
 
 class UserInfo(msgspec.Struct, frozen=True):
-    """A user, as the API server identifies them."""
+    """A user, with the name and groups that the API server knows."""
 
     username: str = ""
     uid: str = ""
@@ -51,7 +51,8 @@ class _Review(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The user, as the API server identifies them. `roles` has the role in each project where the user has one.
+    """The user, with the name and groups that the API server knows. `roles` has the role in each project where the user
+    has one.
 
     `is_known` is False if the server is too old to name the user; then `user` is the name in the kubeconfig.
     """

@@ -70,7 +70,7 @@ class Names:
         return [name for resource in (JOBS, STATEFUL_SETS) for name in self._names(resource, namespace)]
 
     def volumes(self, project: str | None) -> list[str]:
-        """The volume claims of a project (None: the default project)."""
+        """The PVCs of a project (None: the default project)."""
         return self._names(CLAIMS, self._namespace(project))
 
     def snapshots(self, project: str | None) -> list[str]:

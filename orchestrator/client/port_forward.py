@@ -87,9 +87,10 @@ async def listening(
     *,
     report: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[list[Listening]]:
-    """Listen on all of the ports, or on none, until the end of the context, which also ends the connections.
+    """Listen on all of the ports until the end of the context, which also ends the connections. If one port is not
+    free, listen on no port.
 
-    A connection that fails is closed, and `report` is told why in one line. Raises PortInUse.
+    A connection that fails is closed, and `report` gets one line with the reason. Raises PortInUse.
     """
     connections: set[asyncio.Task[None]] = set()
 

@@ -114,7 +114,7 @@ class ProjectClient:
     async def wait_for_namespace(self, project: str) -> str:
         """Return the project's namespace as soon as the operator has made it.
 
-        Raises NoNamespace if the operator has written why there is none, else OperatorSilent.
+        Raises NoNamespace if the operator has written why there is no namespace, else OperatorSilent.
         """
         pause_seconds = _FIRST_PAUSE_SECONDS
         loop = asyncio.get_running_loop()

@@ -71,7 +71,7 @@ class SharedObjects:
 
     @asynccontextmanager
     async def beginning(self, cache: Reflector[Any]) -> AsyncIterator[Reflector[Any] | None]:
-        """Yield another, current cache of the same request; None if there is none, and the caller must list.
+        """Yield another, current cache of the same request. None without such a cache: then the caller must list.
 
         While the caller lists, others with the same request wait, for at most `MAX_LOCK_SECONDS`.
         """
@@ -105,7 +105,8 @@ class SharedObjects:
 
         If an equal object is known, the function returns the known object.
 
-        `resource` is needed beside `kind`, because slices and claims are read in any version that the server has.
+        `resource` is needed beside `kind`, because ResourceSlices and ResourceClaims are read in any version that the
+        server has.
         """
         decode = msgspec.json.Decoder(kind).decode
         name = resource.kind

@@ -277,7 +277,7 @@ def _uids(pod: Pod) -> set[str]:
 
 
 def _controllers(view: WorkloadView) -> set[str]:
-    """Return the uids of the owners of a workload's pods. For example, those of a JobSet's pods are its Jobs."""
+    """Return the uids of the owners of a workload's pods. For example, the owners of a JobSet's pods are its Jobs."""
     return {owner.uid for pod in view.pods if (owner := pod.metadata.controller) is not None}
 
 

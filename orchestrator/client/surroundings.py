@@ -1,6 +1,6 @@
-"""Reads the volume claims, warnings and nodes of pods that do not run.
+"""Reads the PVCs, warnings and nodes of pods that do not run.
 
-Claims and warnings are read only in namespaces with a pod that has a node and has not started. Objects that the user
+PVCs and warnings are read only in namespaces with a pod that has a node and has not started. Objects that the user
 may not read are left out.
 """
 
@@ -17,7 +17,7 @@ from orchestrator.views.containers import Surroundings, claim_names, has_not_sta
 from orchestrator.views.jobs import event_time_us
 
 MAX_NAMESPACES: Final = 8
-"""Maximum number of namespaces whose claims and warnings one list reads."""
+"""Maximum number of namespaces whose PVCs and warnings one list reads."""
 MAX_NODES: Final = 8
 """Maximum number of nodes of one job that are read."""
 

@@ -1,6 +1,6 @@
 """One container of a workload's pod: the choice of it, and errors that name its node.
 
-NotRunning      the workload has no container that runs, and none came in time
+NotRunning the workload has no running container, and no container started in time
 NoSuchPod       the workload has no pod of that name
 NoSuchContainer the pod has no container of that name
 """
@@ -21,7 +21,7 @@ Entered = TypeVar("Entered")
 
 
 class NotRunning(MusterError):
-    """There is no container to talk to, and none came in time."""
+    """The workload has no running container, and no container started in time."""
 
 
 class NoSuchPod(FieldProblem):

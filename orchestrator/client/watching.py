@@ -84,7 +84,7 @@ async def watch_jobs(transport: Transport, scope: Scope | None) -> AsyncGenerato
 class Caches:
     """Caches that are kept current together. `changed` is set when an object in a cache has changed.
 
-    Several `Caches` can share one `changed`. Those of several people can share their objects (`shared`).
+    Several `Caches` can share one `changed`. The `Caches` of several people can share their objects (`shared`).
     """
 
     def __init__(
@@ -146,8 +146,8 @@ class Caches:
 class JobCaches(Caches):
     """Caches of the objects that are shown with the jobs of a project (None: of all projects).
 
-    `known` are the last jobs of each namespace and their inputs. It can be set to `known` of other caches of the same
-    scope.
+    `known` are the last jobs of each namespace and their inputs. This field can be set to `known` of other caches of
+    the same scope.
     """
 
     def __init__(
@@ -287,7 +287,7 @@ class NodeCaches(Caches):
     """Caches of nodes without their pods: the nodes, and the reports of agents and drivers about GPUs.
 
     `kinds` are the kinds of reports that exist and are visible (`visible_node_kinds`). `known` are the last nodes and
-    their inputs. It can be set to `known` of other caches of the same kinds.
+    their inputs. This field can be set to `known` of other caches of the same kinds.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Credentials that the `auth-provider` of a kubeconfig makes, such as OpenID Connect.
 
-The official `kubernetes` package refreshes them and knows when they expire. It is slow to import, so this module
+The official `kubernetes` package refreshes the credentials when they expire. It is slow to import, so this module
 is imported only for a user that needs it.
 """
 

@@ -1,7 +1,7 @@
 """Binding a pod to a node.
 
-The API server answers a `Status`, not a Binding. It copies the Binding's annotations to the pod in the write that
-sets its node, so devices and node are always consistent.
+The API server answers a `Status`, not a Binding. The API server copies the Binding's annotations to the pod in the
+write that sets its node, so devices and node are always consistent.
 """
 
 from __future__ import annotations

@@ -346,7 +346,7 @@ def _hang_up(answer: aiohttp.ClientResponse) -> None:
 
 
 def _keep_alive(connection: socket.socket | None) -> None:
-    """Let the kernel detect a lost peer, because a program may be silent for hours."""
+    """Enable TCP keep-alive, so that the kernel detects a lost peer: a program may be silent for hours."""
     if connection is not None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):

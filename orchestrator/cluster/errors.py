@@ -79,7 +79,7 @@ class AlreadyExists(ClusterError):
 
 
 class Conflict(ClusterError):
-    """The object, or its version, is another one than the request names (409)."""
+    """The object, or its version, is not the one that the request names (409)."""
 
 
 class QuotaOvertaken(Conflict):

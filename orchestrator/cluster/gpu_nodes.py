@@ -26,8 +26,8 @@ class GpuUser(Wire, frozen=True):
 class GpuState(Wire, frozen=True):
     """One GPU.
 
-    `failure` says why it must not be used. If the GPU has a holder and is idle, `idle_since` is the start of the idle
-    time.
+    `failure` is the reason why the GPU must not be used, or "". If the GPU has a holder and is idle, `idle_since` is
+    the start of the idle time.
     """
 
     index: int
@@ -47,7 +47,9 @@ class GpuState(Wire, frozen=True):
 
 
 class GpuNodeSpec(Wire, frozen=True):
-    """The observations at `observed_at`. `problem` says why there are none, "" if the driver answers."""
+    """The observations at `observed_at`. `problem` is the reason why there are no observations, "" if the driver
+    answers.
+    """
 
     observed_at: Timestamp = ""
     boot_id: str = ""

@@ -3,7 +3,7 @@
     handle an object ──> its bytes are in the file ──> handled: the file is marked empty
                    └──> the process ends: its next start finds the object
 
-The file is a memory map: to note an object costs a copy of its bytes and no system call. It survives SIGKILL, the
+The file is a memory map: to note an object costs a copy of its bytes and no system call. The note survives SIGKILL, the
 memory limit of the container and faults of libraries, because its pages belong to the kernel.
 """
 

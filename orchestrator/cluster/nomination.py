@@ -1,8 +1,8 @@
 """Writes the nomination of a pod on the pod.
 
-kube-scheduler uses `status.nominatedNodeName` in the same way, and `kubectl get pod -o wide` prints it. It is written
-as kube-scheduler and the kubelet do (`PatchPodStatus`): a strategic merge patch of the `status` subresource, with the
-uid as a precondition.
+kube-scheduler uses `status.nominatedNodeName` in the same way, and `kubectl get pod -o wide` prints it. The nomination
+is written as kube-scheduler and the kubelet do (`PatchPodStatus`): a strategic merge patch of the `status` subresource,
+with the uid as a precondition.
 
 The pod's own metadata can be written through that subresource too, except owner references (`podStatusStrategy` in
 `pkg/registry/core/pod/strategy.go`). So node and annotations are one write, and no reader sees one without the other.

@@ -246,7 +246,7 @@ class ConfigMap(Object, frozen=True):
 
 
 class ServicePort(Wire, frozen=True):
-    """One port of a service; `node_port` is 0 where it has none."""
+    """One port of a service; `node_port` is 0 for a port without one."""
 
     port: int
     name: str = ""
@@ -410,7 +410,7 @@ class PodDisruptionBudgetSpec(Wire, frozen=True):
 
 
 class PodDisruptionBudgetStatus(Wire, frozen=True):
-    """How many more pods of the budget may be evicted now, as of its `observed_generation`."""
+    """The number of further pods of the budget that may be evicted now, as of its `observed_generation`."""
 
     disruptions_allowed: int = 0
     observed_generation: int = 0

@@ -135,7 +135,7 @@ class Affinity(Wire, frozen=True):
 
 
 class TopologySpreadConstraint(Wire, frozen=True):
-    """How evenly the selected pods are spread over the values of a node label."""
+    """A rule about the distribution of the selected pods over the values of a node label."""
 
     max_skew: int = 1
     topology_key: str = ""
@@ -184,7 +184,9 @@ class OtherSource(Wire, frozen=True):
 
 
 class PodVolume(Wire, frozen=True):
-    """One volume of a pod. Only claims and paths of the node are read; the other kinds need nothing of a node."""
+    """One volume of a pod. Only PVCs and paths of the node are read, because volumes of other kinds can be mounted
+    on every node.
+    """
 
     name: str
     host_path: HostPathSource | None = None
@@ -275,7 +277,7 @@ class ContainerStateTerminated(Wire, frozen=True):
 
 
 class ContainerState(Wire, frozen=True):
-    """The state of a container. At most one field is set; if none is, the container is waiting."""
+    """The state of a container. At most one field is set. If no field is set, the container is waiting."""
 
     waiting: ContainerStateWaiting | None = None
     running: ContainerStateRunning | None = None
@@ -311,7 +313,7 @@ class PodResourceClaimStatus(Wire, frozen=True):
 
 
 class ContainerRequestMapping(Wire, frozen=True):
-    """Which request of the claim for extended resources serves a resource of a container."""
+    """The request of the pod's ResourceClaim for extended resources that serves a resource of a container."""
 
     container_name: str
     resource_name: str
@@ -328,7 +330,7 @@ class ExtendedResourceClaimStatus(Wire, frozen=True):
 class PodStatus(Wire, frozen=True):
     """The state of a pod; `phase` is Pending, Running, Succeeded, Failed or Unknown.
 
-    `resources` and `allocated_resources` have the meaning of those of a `ContainerStatus`, for the pod as a whole.
+    `resources` and `allocated_resources` mean the same as in `ContainerStatus`, for the pod as a whole.
     """
 
     phase: str = ""

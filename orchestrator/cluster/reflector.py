@@ -117,8 +117,8 @@ class Reflector(Generic[T]):
     pod would seem to free its GPUs because of an unknown field. `undecodable` has, by uid, the metadata of these
     objects and the reason.
 
-    `beginning`, if given, replaces the first list. It yields another, current cache of the same `request`, or None to
-    list nevertheless. This cache then begins with the objects of the other cache, at its version.
+    `beginning`, if given, replaces the first list. It yields another, current cache of the same `request`, or None,
+    which makes this cache list. This cache then begins with the objects of the other cache, at its version.
 
     It counts as synced when the server has accepted the watch from that version. This checks the rights: a user who may
     watch may see all of the objects.

@@ -1,4 +1,4 @@
-"""Volume claims, volumes, snapshots and storage classes as muster reads them; see `objects`."""
+"""PVCs, PersistentVolumes, VolumeSnapshots and StorageClasses as muster reads them; see `objects`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from orchestrator.cluster.wire import Object, Wire
 
 
 class DataSource(Wire, frozen=True):
-    """The source of a PVC's volume: a PVC (no API group) or a VolumeSnapshot. No namespace: that of the PVC."""
+    """The source of a PVC's volume: a PVC (no API group) or a VolumeSnapshot. Without a namespace, the source is in
+    the PVC's namespace.
+    """
 
     kind: str = ""
     name: str = ""

@@ -22,7 +22,7 @@ class TimeSlice:
         self._end = clock() + MIN_SLICE_SECONDS
 
     async def end_if_over(self) -> None:
-        """Let the other tasks run if the slice is over."""
+        """If the slice is over, wait until the other tasks have run."""
         ended = self._clock()
         if ended < self._end:
             return

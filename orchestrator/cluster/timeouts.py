@@ -1,4 +1,4 @@
-"""How long a call of the API server, or of a kubelet through it, may take: all timeouts are here."""
+"""All timeouts of calls to the API server, and of calls to kubelets through it."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,25 +10,25 @@ A leader stops some seconds before its lease expires, and this time is no longer
 former leader is under way when the next one reads the cluster.
 """
 KUBELET_SECONDS: Final = 1.0
-"""How long `top node` waits for the next kubelet that answers.
+"""Maximum time that `top node` waits for the next answer of a kubelet.
 
 A node whose kubelet does not answer is shown without figures.
 """
 COMPLETION_SECONDS: Final = 2.0
-"""How long the completion of a word in a shell waits for names."""
+"""Maximum time that the completion of a word in a shell waits for names."""
 NAMESPACE_SECONDS: Final = 30.0
-"""How long the creation of a project waits until the operator has made its namespace."""
+"""Maximum time that the creation of a project waits for its namespace, which the operator creates."""
 POD_WATCH_SECONDS: Final = 240
-"""How long one watch of a pod lasts before it is begun anew, for a command that waits for the pod."""
+"""Maximum duration of one watch of a pod, in a command that waits for the pod. The command then starts a new watch."""
 MIN_WATCH_SECONDS: Final = 300
 MAX_WATCH_SECONDS: Final = 600
 """Minimum and maximum duration of a reflector's watch. It is random, so that not all watches restart at the same
 time.
 """
 CLOSE_SECONDS: Final = 2.0
-"""How long the closing of a connection may take."""
+"""Maximum time until a connection is closed."""
 KEEP_ALIVE_SECONDS: Final = 30
-"""How long a connection without a request is kept."""
+"""Maximum time for which a connection without a request is kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class Metadata(Wire, frozen=True):
 
 
 class Object(Wire, frozen=True):
-    """Base of whole objects. `resource` says where the kind lives in the API."""
+    """Base of whole objects. `resource` is the kind's place in the API."""
 
     resource: ClassVar[Resource]
 

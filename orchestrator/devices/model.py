@@ -156,7 +156,9 @@ class ResourceSlice:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Parameters for a driver, as JSON text. They apply to the named requests, or to all if none is named."""
+    """Parameters for a driver, as JSON text. They apply to the named requests, or to all requests if no request is
+    named.
+    """
 
     opaque: str
     requests: tuple[str, ...] = ()
@@ -205,7 +207,9 @@ class RequestChoice:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A common value of the attribute for all devices of the requests (none named: all), or `distinct` values."""
+    """A common value of the attribute for all devices of the named requests (by default of all requests), or
+    `distinct` values.
+    """
 
     attribute: str
     distinct: bool = False

@@ -74,9 +74,9 @@ CLAIM_ANNOTATIONS: Final = tuple(
         *("cloneFromPVC", "cloneFromSnapshot", "splitOnClone", "readOnlyClone"),
     )
 )
-"""Annotations of claims for Trident that concern the new volume alone, or claims of the same namespace.
+"""Trident's annotations of PersistentVolumeClaims that concern the new volume alone, or PVCs of the same namespace.
 
-All others are refused. Imports, export policies and shares reach volumes outside the namespace.
+All other annotations of Trident are refused. Imports, export policies and shares reach volumes outside the namespace.
 """
 
 BASELINE_SYSCTLS: Final = (

@@ -294,7 +294,7 @@ def _keys(pod: Pod) -> tuple[str, ...]:
 def _gpus_held_on(
     allocations: Iterable[dra.Allocation], gpus: Mapping[str, PublishedGpus]
 ) -> PublishedGpus | None:
-    """Return the GPUs of the node to which the allocations are bound; None if it publishes none."""
+    """Return the published GPUs of the node to which the allocations are bound; None if the node publishes no GPUs."""
     names = (name for allocation in allocations for name in nodes_of(allocation))
     return next((gpus[name] for name in names if name in gpus), None)
 

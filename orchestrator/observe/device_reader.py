@@ -139,7 +139,7 @@ class DeviceReader:
             yield from entries
 
     def skipped(self) -> Iterator[SkippedObject]:
-        """Yield the pods whose devices are not those of their annotation, with the difference."""
+        """Yield the pods whose devices differ from their annotation, with the difference."""
         for tenants in self._others.values():
             for uid, tenant in tenants.items():
                 devices = self._devices.get(uid, NO_GPUS)
@@ -244,7 +244,7 @@ def _age(tenant: Tenant) -> tuple[bool, str, str, str]:
 def _settle(node: NodeDevices, tenants: Iterable[Tenant]) -> dict[str, tuple[int, ...]]:
     """Assign devices to these pods one after the other. Return the devices by uid.
 
-    If the devices in the annotation of a muster pod are free, it gets these.
+    If the devices in the annotation of a pod of muster are free, the pod gets these devices.
     """
     held = {}
     for tenant in tenants:

@@ -36,7 +36,7 @@ class FailedStarts:
     """The rejected pods of muster, and the failures that the operator noted.
 
     `workload_of` returns the id of the workload of a pod. `pods_of` returns the pods of a workload that have not ended,
-    and `pods_on` those of a node.
+    and `pods_on` the pods on a node.
     """
 
     def __init__(
@@ -101,7 +101,8 @@ def rejection_of(pod: Pod, workload: str, pod_id: str) -> Rejection:
 def counting(failures: Iterable[Rejection], starts: Iterable[Start]) -> tuple[Rejection, ...]:
     """Return the failures after which the workload or the node has not recovered, oldest first.
 
-    A workload or node has recovered if a container started there later. After a failure without a time, none recovers.
+    A workload or node has recovered if a container started there later. After a failure without a time, neither counts
+    as recovered.
     """
     by_workload: dict[str, int] = {}
     by_node: dict[str, int] = {}

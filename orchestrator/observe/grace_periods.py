@@ -27,7 +27,7 @@ def grace_seconds(pod: Pod, max_seconds: int) -> int | None:
 def terminates(pod: Pod, max_checkpoint_grace_seconds: int) -> bool:
     """Return whether a bound pod terminates within the longest grace period of an eviction.
 
-    If its owner deleted the pod with a longer grace period, it counts as running until it is evicted as well.
+    If its owner deleted the pod with a longer grace period, it counts as running until it is evicted too.
     """
     metadata = pod.metadata
     return (

@@ -50,8 +50,8 @@ def not_on(node: str | None) -> Terms:
 def both(first: Terms, second: Terms) -> Terms:
     """Return the conjunction of both: terms that match the nodes that match `first` and `second`.
 
-    If both require values of one label, the values are intersected, and impossible terms are left out. So several
-    claims of one class have no more terms than one claim. Raises UnreadableRequest if too many terms remain.
+    If both require values of one label, the values are intersected, and impossible terms are left out. So several PVCs
+    of one class have no more terms than one PVC. Raises UnreadableRequest if too many terms remain.
     """
     if not first or not second or first == second:
         return first or second

@@ -54,7 +54,7 @@ class OutsiderReader:
         return uid in self._pods
 
     def touch(self, uids: Iterable[str]) -> None:
-        """Mark those of the pods that are outsiders to be read again, because their devices changed."""
+        """Mark the outsiders among these pods to be read again, because their devices changed."""
         self._touched.update(uid for uid in uids if uid in self._pods)
 
     def read(self) -> tuple[model.Workload, ...]:

@@ -28,8 +28,8 @@ async def list_owners(
 ) -> tuple[dict[str, Object], list[str]]:
     """Return the missing owners of muster's pods by uid, and a line for each kind of owner that could not be read.
 
-    This takes two requests for each kind that the pods refer to (discovery and list), and none if all owners are
-    `known`.
+    For each kind that the pods refer to, this takes two requests: discovery and list. If all owners are `known`, it
+    sends no request.
     """
     ours = [pod for pod in pods if pod.spec.scheduler_name == SCHEDULER_NAME]
     by_uid = {pod.metadata.uid: pod for pod in ours}

@@ -116,7 +116,7 @@ class PodCache:
         self._mark(uid)
 
     def confirm(self, pods: Mapping[str, Pod]) -> None:
-        """End the assumed bindings and evictions that the watch shows, and those of deleted pods.
+        """End the assumed bindings and evictions that the watch shows, and the assumptions about deleted pods.
 
         `pods` are the pods that the watch shows, by uid.
         """

@@ -235,7 +235,7 @@ def _is_honored(policy: str | None, default: str) -> bool:
 
 
 def _own_node_terms(pod: Pod) -> Terms:
-    """Return the terms of the pod's node affinity and node selector, without those of volumes and claims."""
+    """Return the terms of the pod's node affinity and node selector, without the terms of PVCs and ResourceClaims."""
     spec = pod.spec
     affinity = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
     selected = tuple(

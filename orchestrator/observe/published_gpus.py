@@ -18,7 +18,7 @@ _NUMBERS: Final = re.compile(r"([0-9]+)")
 
 @dataclass(frozen=True, slots=True)
 class PublishedGpus:
-    """The GPUs of one node by index. GPUs in `tainted` have taints of the driver that exclude new claims.
+    """The GPUs of one node by index. GPUs in `tainted` have taints of the driver that exclude new ResourceClaims.
 
     `samples` has at least one device of each kind of GPU. `uuids` are the UUIDs from the driver, "" if it publishes
     none.

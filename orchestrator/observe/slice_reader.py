@@ -56,7 +56,9 @@ class SliceReader:
 
     @property
     def gpu_class(self) -> str | None:
-        """The name of the class for pods that request GPUs without a claim (the first by name), or None."""
+        """The name of the DeviceClass for pods that request GPUs without a ResourceClaim: the first by name, or
+        None.
+        """
         return min(
             (name for name, resource in self._extended.items() if resource == GPU_RESOURCE), default=None
         )

@@ -217,9 +217,9 @@ def planner_pod(
 ) -> model.Pod:
     """Return the pod in the planner's terms. Raises UnreadableRequest.
 
-    `request` is its request without its claims. `levels` are the cluster's topology levels. `volumes` are the terms of
-    its volumes, and `part` is its part of the gang by its controller. `devices` replaces the GPUs in its annotation
-    (None keeps them). `claims` are its ResourceClaims.
+    `request` is the pod's request without the devices of its ResourceClaims. `levels` are the cluster's topology
+    levels. `volumes` are the terms of its volumes, and `part` is its part of the gang by its controller. `devices`
+    replaces the GPUs in its annotation (None keeps them). `claims` are its ResourceClaims.
     """
     node, state = pod.spec.node_name or None, model.PodState.PENDING
     request = request if claims is None else claims.request
@@ -342,7 +342,7 @@ def planner_workload(together: Together, levels: tuple[str, ...] = ()) -> model.
 def held_workload(together: Together) -> model.Workload:
     """Return an unreadable workload with only its bound pods, which keep their devices.
 
-    It counts for its project, and can be evicted if its pods are preemptible. Its gang is not read.
+    The workload counts for its project, and can be evicted if its pods are preemptible. Its gang is not read.
     """
     first = together.pods[0][0]
     interactive = first.metadata.labels.get(TYPE_LABEL) == INTERACTIVE

@@ -60,11 +60,11 @@ class Volumes:
         return self._claims.get(key)
 
     def volume(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
-        """Return the volume of a PVC; None if it has none or it is unknown."""
+        """Return the volume of a PVC; None if the PVC has no volume, or the volume is unknown."""
         return self._volumes.get(claim.spec.volume_name)
 
     def storage_class(self, claim: PersistentVolumeClaim) -> StorageClass | None:
-        """Return the StorageClass of a PVC; None if it has none or it is unknown."""
+        """Return the StorageClass of a PVC; None if the PVC names no class, or the class is unknown."""
         return self._classes.get(claim.spec.storage_class_name or "")
 
     def unbound(self, pod: Pod) -> str:

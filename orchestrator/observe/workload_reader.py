@@ -44,7 +44,9 @@ _Known = tuple[Terms, str, tuple[int, ...] | None, PodClaims | None, bool]
 
 
 class _ReadPod(NamedTuple):
-    """The last reading of a pod: its request without claims, its other inputs, and the result for the planner."""
+    """The last reading of a pod: its request without ResourceClaims, its other inputs, and the result for the
+    planner.
+    """
 
     pod: Pod
     request: model.Request

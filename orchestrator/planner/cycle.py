@@ -147,7 +147,7 @@ def _pending_reason(session: Session, name: str) -> PendingReason:
 def _grant_claims(
     ledger: Ledger, bindings: Mapping[str, Binding], workload_of: Callable[[str], Workload]
 ) -> dict[str, Binding]:
-    """Return the bindings by pod id, with the devices that the claims of each pod get.
+    """Return the bindings by pod id, with the devices that the ResourceClaims of each pod get.
 
     If one pod of a workload lacks its devices because another pod of this decision has them, all bindings of the
     workload are omitted.
@@ -175,7 +175,7 @@ def _grant_claims(
 def _claims_to_deallocate(
     ledger: Ledger, waiting: Iterable[Workload], bindings: Mapping[str, Binding]
 ) -> tuple[str, ...]:
-    """Return the keys of claims that hold devices only for pending pods. These pods could start with devices
+    """Return the keys of ResourceClaims that hold devices only for pending pods. These pods could start with devices
     elsewhere.
     """
     pods = [

@@ -87,9 +87,9 @@ class _Amounts:
 class Request(_Amounts):
     """The request of one pod: whole devices, or the same fraction of `shared_devices` devices.
 
-    The fraction is `gpu_portion_milli` (1 to 999 thousandths), or `gpu_memory_mib` of each device's memory; the latter
-    is a larger portion of a smaller device. `claim_specs` are the requests of the pod's ResourceClaims that have no
-    devices yet. The other fields include the GPUs of these claims, and the allocator chooses the devices.
+    The fraction is `gpu_portion_milli` (1 to 999 thousandths), or `gpu_memory_mib` of each device's memory, which is a
+    larger portion of a smaller device. `claim_specs` are the requests of the pod's ResourceClaims that have no devices
+    yet. The other fields include the GPUs of these claims, and the allocator chooses the devices.
 
     `scalars` are the other resources that the pod requests, such as hugepages.
     """
@@ -292,9 +292,9 @@ class Project:
     unless the project has a quota or limit for them.
 
     For `reclaim_min_runtime_seconds` after its start, a workload is not evicted for other projects. For
-    `preempt_min_runtime_seconds` after its start, it is not evicted for its own project. If a value is None, that of
-    the department applies. `moves_non_preemptible` allows the migration of non-preemptible workloads from unhealthy
-    hardware.
+    `preempt_min_runtime_seconds` after its start, it is not evicted for its own project. If one of these times is None,
+    the department's value applies. `moves_non_preemptible` allows the migration of non-preemptible workloads from
+    unhealthy hardware.
     """
 
     name: str
@@ -382,7 +382,7 @@ class FailureKind(enum.Enum):
     REJECTED = "rejected"
     """The kubelet or the container runtime failed the pod before a container ran."""
     REFUSED = "refused"
-    """The API server refused the binding, a claim or the nomination of the pod."""
+    """The API server refused the binding, a ResourceClaim or the nomination of the pod."""
     NOT_STARTED = "not-started"
     """The pod was evicted because its containers did not start in time."""
 
@@ -504,7 +504,7 @@ class Plan:
       the placement.
     - `left_over`: the workloads that this decision did not reach within its bound on work.
     - `endangered`: by workload, the reason why it stays on unhealthy hardware.
-    - `deallocations`: keys of claims whose devices are taken back. Only pending pods use them. These pods may
+    - `deallocations`: keys of ResourceClaims whose devices are taken back. Only pending pods use them. These pods may
       start with other devices.
     - `avoided`: by node, the reason why no pod is placed there.
     """

@@ -103,7 +103,7 @@ class GangEvicted:
 
 @dataclass(frozen=True, slots=True)
 class ClaimsOvertaken:
-    """After the pod was placed, another pod of the same decision took the devices of its claims."""
+    """After the pod was placed, another pod of the same decision took the devices of the first pod's ResourceClaims."""
 
     code: ClassVar[Waiting] = Waiting.FRAGMENTED
 

@@ -1,7 +1,7 @@
 """The settings of an administrator with their defaults, and the bound on the work of one decision.
 
 The bound is `Settings.max_work`, in units of about a microsecond on one processor. From 500 to 1,000 nodes, the bound
-grows to twice as much. It is counted and not timed, so a decision depends on the snapshot alone.
+grows to twice as much. The units are counted and not timed, so a decision depends on the snapshot alone.
 
 Each action may use a part of the bound. Workloads that an action does not reach come first in the next decision.
 """
@@ -53,7 +53,9 @@ class WorkBound:
         self._current = Allowance(None)
 
     def allow(self, percent: int) -> None:
-        """Give the next action this percentage of the bound. It serves at least _LEAST_WORKLOADS workloads anyway."""
+        """Give the next action this percentage of the bound. The action serves at least _LEAST_WORKLOADS workloads
+        anyway.
+        """
         self._switch(self.part(percent))
 
     def part(self, percent: int) -> Allowance:

@@ -119,7 +119,7 @@ async def _settings(transport: Transport) -> tuple[Settings, str]:
 
 
 async def _budgets(transport: Transport) -> tuple[list[PodDisruptionBudget], list[str]]:
-    """The disruption budgets; or none, and a line if access is forbidden."""
+    """The disruption budgets. If access is forbidden, an empty list, and a line about it."""
     try:
         page = await transport.list(POD_DISRUPTION_BUDGETS.path(), PodDisruptionBudget)
     except Forbidden as error:
@@ -148,6 +148,6 @@ async def _dynamic(transport: Transport) -> tuple[list[DynamicObject], list[str]
 
 
 async def _owners(transport: Transport, resource: Resource) -> Mapping[str, Object]:
-    """The metadata of the resource's objects by uid. The age of a workload is that of its owner."""
+    """The metadata of the resource's objects by uid. A workload has the age of its owner."""
     page = await transport.list(resource.path(), Object)
     return {owner.metadata.uid: owner for owner in page.items}

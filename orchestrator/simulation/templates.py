@@ -81,7 +81,9 @@ class Templates:
         return observed
 
     def priority(self, form: forms.WorkloadForm, place: Place) -> int:
-        """The priority of a workload that has none of its own: that of its template, or the default of its type."""
+        """The priority of a workload without its own priority: the template's, or the default of the workload's
+        type.
+        """
         default = forms.INTERACTIVE_PRIORITY if form.interactive else forms.TRAIN_PRIORITY
         if form.template is UNSET:
             return default

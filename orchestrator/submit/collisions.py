@@ -4,8 +4,8 @@ A user of a writable directory can replace any path below it by a symbolic link.
 link mounts the link's target, anywhere on the node. So no project mounts a path below a directory that another project
 writes.
 
-If the settings of two projects collide, those of the older project take effect. Below the site's domain, a project can
-only have the domain with its own name.
+If the settings of two projects collide, the settings of the older project take effect. Below the site's domain, a
+project can only have the domain with its own name.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ from orchestrator.cluster.objects import Directory, Project, ProjectSpec
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The settings of a project that take effect, and its domain below that of the site.
+    """The settings of a project that take effect, and its domain below the site's domain.
 
     The project's pods mount nothing below the `closed` directories, in which other projects write. `problems` has a
     sentence for each setting that collides with an older project or with the site's domain.

@@ -212,7 +212,9 @@ def success_snapshots(job: Job) -> list[Manifest]:
 
 
 def source_of(claim: PersistentVolumeClaim) -> DataSource | None:
-    """Return the volume or snapshot from which the PVC was created; None: none in the PVC's namespace."""
+    """Return the volume or snapshot from which the PVC was created; None if there is no such source in the PVC's
+    namespace.
+    """
     source = claim.spec.data_source_ref or claim.spec.data_source
     if source is None or source.namespace not in (None, "", claim.metadata.namespace):
         return None

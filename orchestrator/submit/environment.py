@@ -29,7 +29,7 @@ def escaped(text: str) -> str:
 
 
 def environment(submission: Submission, more: Iterable[Manifest] = ()) -> list[Manifest]:
-    """Return the variables of the container: those of muster, `more`, and those of the user, which have precedence."""
+    """Return the variables of the container: muster's own, `more`, and the user's, which have precedence."""
     variables: dict[str, Manifest] = {"JOB_NAME": {"value": submission.name}}
     if submission.is_fraction or submission.gpu_memory_bytes:
         # No other component tells the runtime the device. For whole GPUs the device plugin sets the same variable,

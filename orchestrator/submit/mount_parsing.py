@@ -1,4 +1,4 @@
-"""Text as values: the notations of ports, volumes, volume claims and Git repositories. See `parsing`."""
+"""Text as values: the notations of ports, volumes, PVCs and Git repositories. See `parsing`."""
 
 import re
 from collections.abc import Mapping

@@ -20,7 +20,7 @@ _QUALIFIED_NAME: Final = (
 )
 OBJECT_NAME: Final = r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?"
 DOMAIN: Final = r"([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)*[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
-"""A DNS name in lower case, without a wildcard; its last label begins with a letter, which tells it from an address."""
+"""A DNS name in lower case, without a wildcard; its last label begins with a letter, so that no address matches."""
 MAX_DOMAIN_LENGTH: Final = 253 - len(".") - 56
 """Maximum length of a domain: a DNS name has 253 characters, and a project's name of at most 56 precedes it."""
 

@@ -1,4 +1,4 @@
-"""How a workload is reached: its Service and its Ingress."""
+"""The Service and the Ingress of a workload, by which users reach it."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ DEFAULT_INGRESS: Final = IngressSettings()
 
 
 def service_manifest(submission: Submission, metadata: Manifest) -> Manifest | None:
-    """Return the Service of the workload, or None if the submission asks for none."""
+    """Return the Service of the workload, or None if the submission requests no Service."""
     if submission.service_type is None:
         return None
     return {
@@ -50,7 +50,7 @@ def ingress_manifest(
     used_paths: Collection[str] = (),
     settings: IngressSettings = DEFAULT_INGRESS,
 ) -> Manifest | None:
-    """Return the Ingress of the workload's Service, or None if the submission asks for none.
+    """Return the Ingress of the workload's Service, or None if the submission requests no Ingress.
 
     Every port has the path `/<project>-<name>`, and the alias `/<name>` unless the alias is in `used_paths`.
     """

@@ -59,7 +59,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """The command line of `muster submit`; `problems` are the reasons why there is none, `notes` the differences."""
+    """The command line of `muster submit`; `problems` are the reasons why a script has no such command line, `notes`
+    the differences from Slurm.
+    """
 
     words: tuple[str, ...]
     problems: tuple[str, ...]
@@ -75,7 +77,9 @@ class _Option:
 
 
 def translate(script: Script, request: Request) -> Translation:
-    """Return the command line of `muster submit` for a script, or all reasons why there is none."""
+    """Return the command line of `muster submit` for a script, or all reasons why the script has no such command
+    line.
+    """
     return _Translator(script, request).run()
 
 

@@ -34,7 +34,7 @@ def variables(
 ) -> dict[str, str]:
     """Return a shell word for each variable of Slurm that has the same meaning here.
 
-    `texts` has the values of the options by their names, `memory_bytes` those of `MEMORY_VARIABLES`.
+    `texts` has the values of the options by their names, `memory_bytes` the values for `MEMORY_VARIABLES`.
     """
     index = "0" if job.nodes == 1 else "$JOB_COMPLETION_INDEX"
     host = "$HOSTNAME" if job.nodes == 1 else "$JOB_NAME-$JOB_COMPLETION_INDEX.$JOB_NAME"

@@ -71,13 +71,13 @@ class Submission:
     volumes: tuple[Mount, ...] = ()
     """Directories of the node, or of an NFS server."""
     claims: tuple[Mount, ...] = ()
-    """Volume claims that exist; `source` is the claim's name."""
+    """PVCs that exist; `source` is the name of the PVC."""
     new_claims: tuple[NewClaim, ...] = ()
-    """Volume claims that are created and deleted with the workload."""
+    """PVCs that are created and deleted with the workload."""
     large_shm: bool = False
     """Shared memory (/dev/shm) as large as the container's memory."""
     snapshot_on_success: bool = False
-    """Take a snapshot of each mounted volume claim when the job has succeeded."""
+    """Take a snapshot of each mounted PVC when the job has succeeded."""
     home_directory: bool = False
     """An empty home directory, and HOME set to it."""
     mount_propagation: bool = False

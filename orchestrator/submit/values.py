@@ -50,9 +50,9 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """An existing directory or volume claim that the container mounts at `path`.
+    """An existing directory or PVC that the container mounts at `path`.
 
-    `source` is a directory of the node or of `nfs_server`, or the name of a volume claim.
+    `source` is a directory of the node or of `nfs_server`, or the name of a PVC.
     """
 
     source: str
@@ -63,11 +63,11 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class NewClaim:
-    """A volume claim of `size_bytes`, mounted at `path`, that is created and deleted with the workload.
+    """A PVC of `size_bytes`, mounted at `path`, that is created and deleted with the workload.
 
-    A storage class of "" is the cluster's default. `access_mode` is a mode of Kubernetes, such as ReadWriteMany.
-    `clone_of` names a volume of the project that the claim is a clone of. Its size, class and access mode are then
-    copied at the submission.
+    A storage class of "" is the cluster's default. `access_mode` is a mode of Kubernetes, such as ReadWriteMany. If
+    `clone_of` names a volume of the project, the PVC is a clone of it. The submission then copies size, class and
+    access mode from that volume.
     """
 
     size_bytes: int

@@ -1,8 +1,7 @@
 """The state of a job's containers, and the reason of a job that does not run, in one line.
 
-`list -o wide`, `get`, `explain`, the pages and the client show `waits_because`. Its first word is the reason: that of
-the operator (`ClusterFull`), of the kubelet (`ErrImagePull`), of the newest warning (`FailedMount`), or one of muster's
-own:
+`list -o wide`, `get`, `explain`, the pages and the client show `waits_because`. Its first word is the reason that the
+operator (`ClusterFull`), the kubelet (`ErrImagePull`) or the newest warning (`FailedMount`) gives, or one of these:
 
     SchedulingGated   pods that are not to be scheduled yet
     VolumeUnbound     the pod has a node, and a PersistentVolumeClaim of it has no volume
@@ -48,9 +47,9 @@ _MAX_NAMES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The claims, events and nodes around the pods of a namespace; empty if they were not read.
+    """The PVCs, events and nodes around the pods of a namespace; empty if they were not read.
 
-    `claims` and `nodes` are by name; the value of a deleted node is None. `events` begin with the oldest.
+    `claims` (the PVCs) and `nodes` are by name; the value of a deleted node is None. `events` begin with the oldest.
     """
 
     claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
@@ -262,9 +261,9 @@ def _unhealthy(node: Node) -> str:
 
 
 def _slow_start(pod: Pod, statuses: Sequence[ContainerStatus], around: Surroundings) -> Obstacle | None:
-    """Return why no container of the pod has started yet, from its claims and warnings.
+    """Return why no container of the pod has started yet, from its PVCs and warnings.
 
-    None if a container has started, or claims and warnings give no reason.
+    None if a container has started, or PVCs and warnings give no reason.
     """
     if pod.status.phase == "Running" or any(
         status.state.running or status.state.terminated for status in statuses
@@ -307,7 +306,7 @@ def claim_names(pod: Pod) -> list[str]:
 def has_not_started(pod: Pod) -> bool:
     """Whether the pod has a node, is Pending, and has no obstacle in its own status.
 
-    Then claims and warnings can tell why.
+    Then its PVCs and warnings can give the reason.
     """
     return bool(pod.spec.node_name) and pod.status.phase == "Pending" and obstacle(pod) is None
 

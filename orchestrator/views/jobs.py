@@ -45,8 +45,9 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 class Listing:
     """The objects of one or more namespaces as they were read. `projects` maps a namespace to its project.
 
-    `owners` are the owners of pods, Jobs and StatefulSets, of any kind. `around` has, by namespace, the claims, events
-    and nodes that tell why pods do not start. `has_all_jobs`: the namespaces have no other Jobs.
+    `owners` are the owners of pods, Jobs and StatefulSets, of any kind. `around` has, by namespace, the PVCs, events
+    and nodes from which the reason of a pod that does not start is derived. `has_all_jobs`: the namespaces have no
+    other Jobs.
     """
 
     projects: Mapping[str, str]
@@ -79,8 +80,10 @@ class WorkloadView:
     """One workload as people see it. `gpu_milli` is the request of all of its pods together.
 
     A workload that requests memory of GPUs has no `gpu_milli`, because the fraction of a device depends on the node. It
-    has the amount in `gpu_memory`, as it was written, on `gpu_count` devices. `around` has the claims, events and nodes
-    that tell why pods do not run, `delay` tells why a job with dependencies has not started.
+    has the amount in `gpu_memory`, as it was written, on `gpu_count` devices.
+
+    `around` has the PVCs, events and nodes from which the reason of a pod that does not run is derived. `delay` is the
+    reason why a job with dependencies has not started.
     """
 
     name: str
@@ -423,7 +426,9 @@ class _Addresses:
 
 
 def _ingress_urls(ingress: Ingress) -> list[str]:
-    """Return the URLs of an ingress; none while its status has no address, because then no controller serves it."""
+    """Return the URLs of an ingress. The list is empty while its status has no address, because then no controller
+    serves it.
+    """
     addresses = _hosts(ingress)
     return [
         f"{way}://{host}{path}"

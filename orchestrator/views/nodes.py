@@ -301,7 +301,7 @@ def _health(node: Node, published: PublishedGpus | None) -> NodeHealth:
 def _pod(pod: Pod, held: tuple[int, ...] | None, memory_mib: int, used: Usage) -> NodePod:
     """Return the view of a pod.
 
-    `held` are the devices that count; if it is None, those of the pod's annotation count.
+    `held` are the pod's devices; None: the devices in its annotation count.
     """
     try:
         request = pod_request(pod)

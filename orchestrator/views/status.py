@@ -92,7 +92,9 @@ def _job_status(job: Job, pods: Sequence[Pod]) -> str:
 
 
 def _between_attempts(pods: Sequence[Pod]) -> str:
-    """Return the status of a Job whose pods have all ended, before it has a condition that says so, or its next pod."""
+    """Return the status of a Job whose pods have all ended, before the Job has a condition for its end, or its next
+    pod.
+    """
     if not pods:
         return PENDING
     last = max(pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name))

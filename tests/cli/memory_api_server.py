@@ -375,7 +375,7 @@ def namespace_of(project: str, name: str = "", **labels: str) -> JSON:
 
 
 def claim_of(name: str, namespace: str) -> JSON:
-    """Return a volume claim."""
+    """Return a PersistentVolumeClaim."""
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",

@@ -51,7 +51,9 @@ GROUP = "rbac.authorization.k8s.io"
 
 
 class Storage:
-    """Creates the volumes of claims and the snapshots of the namespace, except those named `refused`."""
+    """Creates the volumes of PersistentVolumeClaims and the snapshots of the namespace, except those named
+    `refused`.
+    """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

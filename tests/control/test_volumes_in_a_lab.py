@@ -31,7 +31,9 @@ DISK = {
 
 
 class Provisioner:
-    """While `works`, creates a volume on the node that is named in a claim, as a provisioner of local disks does."""
+    """While `works`, creates a volume on the node that a PersistentVolumeClaim names, as a provisioner of local
+    disks does.
+    """
 
     def __init__(self, transport: Transport) -> None:
         self.works = False

@@ -297,7 +297,7 @@ def test_a_gpu_falls_off_the_bus_and_its_jobs_are_told_and_moved_and_nothing_els
 ) -> None:
     """The plugin chose the GPU of a job; the agent learns it from the kubelet.
 
-    The plugin offers no other GPU of the node then; with claims, the job may restart beside its old pod.
+    The plugin offers no other GPU of the node then; with ResourceClaims, the job may restart beside its old pod.
     """
     ends = ("delete left -p team-a", "delete right -p team-a")
     must_all(

@@ -69,8 +69,8 @@ def dra_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def claim_pods(dra_lab: Lab) -> Lab:
-    """Return the lab with the DRA driver, and a pod for each version of claims. The last container of each has no
-    claim.
+    """Return the lab with the DRA driver, and a pod for each version of ResourceClaims. The last container of each has
+    no claim.
     """
     wish = {"deviceClassName": "gpu.nvidia.com"}
     for version in CLAIM_VERSIONS:

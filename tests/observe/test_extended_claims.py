@@ -76,7 +76,7 @@ def test_no_part_is_claimed(resources: dict[str, Any], annotations: dict[str, st
 
 
 def part_of_gpu_3(name: str, gib: int, **metadata: Any) -> wire.ResourceClaim:
-    """Return a claim that holds `gib` GiB of GPU 3."""
+    """Return a ResourceClaim that holds `gib` GiB of GPU 3."""
     result = DeviceResult(
         "gpu-part",
         ("gpu.nvidia.com", "dgx1", "gpu-3"),

@@ -94,7 +94,7 @@ def test_all_claims_of_a_pod_have_to_be_reached() -> None:
 
 
 def affine(name: str) -> Pod:
-    """Return a pod with node affinity to n-1 or n-2, which mounts the claim `data`."""
+    """Return a pod with node affinity to n-1 or n-2, which mounts the PersistentVolumeClaim `data`."""
     term = {"matchExpressions": [{"key": "host", "operator": "In", "values": ["n-1", "n-2"]}]}
     affinity = {
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}

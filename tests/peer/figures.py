@@ -217,7 +217,9 @@ def session_of(queues: Mapping[str, Figures], parents: Mapping[str, str | None],
 
 
 def can_reclaim(case: Case) -> bool:
-    """Check the claim's tier, and the quota for a claim that is not preemptible, as `actions.reclaim` does."""
+    """Check the tier of the claiming workload, and the quota for a workload that is not preemptible, as
+    `actions.reclaim` does.
+    """
     queues = {queue["id"]: figures(queue) for queue in case["queues"]}
     session = session_of(queues, {}, case)
     claim = session.workload(RECLAIMER)

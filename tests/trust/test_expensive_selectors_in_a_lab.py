@@ -64,7 +64,9 @@ def own_lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 class Cluster:
-    """Creates claims and jobs in the cluster, and counts the claims that the API server accepts and refuses."""
+    """Creates ResourceClaims and jobs in the cluster, and counts the ResourceClaims that the API server accepts and
+    refuses.
+    """
 
     def __init__(self, transport: Transport, pods: Reflector[Pod]) -> None:
         self._transport = transport
@@ -79,7 +81,9 @@ class Cluster:
             await self._transport.create(DEVICE_CLASSES.path(), device_class(f"class-{shape}", *expressions))
 
     async def create_claim(self, body: dict[str, Any], shape: str, namespace: str = HOME) -> bool:
-        """Create a claim and a Job that names it. Return False, without a Job, if the API server refuses the claim."""
+        """Create a ResourceClaim and a Job that names it. Return False, without a Job, if the API server refuses the
+        claim.
+        """
         name = body["metadata"]["name"]
         try:
             await self._transport.create(RESOURCE_CLAIMS.path(namespace), body)

@@ -203,7 +203,7 @@ async def test_a_member_does_not_bind_pods_past_the_scheduler(eve: Transport, ad
 
 
 def claim(annotations: dict[str, str] | None = None, **spec: Any) -> Body:
-    """Return the metadata and specification of a claim or of a claim template."""
+    """Return the metadata and specification of a PersistentVolumeClaim or of its template."""
     request = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     return {"metadata": {"annotations": annotations or {}}, "spec": {**request, **spec}}
 
@@ -236,7 +236,7 @@ CLAIMS_ALLOWED = {
 
 
 def of_claims(name: str, content: Body) -> list[tuple[Resource, Body]]:
-    """Return a claim, and every object that creates claims from this template."""
+    """Return a PersistentVolumeClaim, and every object that creates PersistentVolumeClaims from this template."""
     named = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **content}
     set_of = service_like(STATEFUL_SETS, name, template())
     set_of["spec"]["volumeClaimTemplates"] = [

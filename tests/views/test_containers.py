@@ -1,4 +1,4 @@
-"""The one-line reason why a job does not run: containers, claims, warnings, nodes, terminating pods."""
+"""The one-line reason why a job does not run: containers, PVCs, warnings, nodes, terminating pods."""
 
 from __future__ import annotations
 

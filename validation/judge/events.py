@@ -271,7 +271,7 @@ class OutputSeen(
     The node's kubelet reported all values.
 
     `ran_ms` is the time between its start and its end; the kubelet has both in whole seconds. `image` is the digest
-    of its image. `problem` says why the line could not be read.
+    of its image. `problem` is the reason why the line could not be read.
     """
 
     t_ms: int
@@ -293,11 +293,11 @@ class ToolRan(
 ):
     """A tool ended on a host: the command as the host ran it, and its whole output.
 
-    `problem` says why there is no result: the host was not reached, or the tool did not end in time. `exit_code` is
-    -1 then. It is 127 if the host does not have the tool, as in every shell.
+    `problem` is the reason for a missing result: the host was not reached, or the tool did not end in time. `exit_code`
+    is -1 then. It is 127 if the host does not have the tool, as in every shell.
 
-    `boot_id` is that of the host's kernel when the tool began. `ran_ms` is the time until it ended, by the clock of
-    the machine that examined the host.
+    `boot_id` is the boot id of the host's kernel when the tool began. `ran_ms` is the time until it ended, by the clock
+    of the machine that examined the host.
     """
 
     t_ms: int
@@ -333,8 +333,8 @@ class RequestAnswered(
 ):
     """The answer of the API server to a request of the recorder, sent for the check of this name.
 
-    `body` is the content of the request. `status` is that of HTTP, 0 if `problem` says why there was no answer. The
-    `managedFields` of the answer are left out.
+    `body` is the content of the request. `status` is the HTTP status. It is 0 without an answer, and `problem` is then
+    the reason. The `managedFields` of the answer are left out.
     """
 
     t_ms: int
@@ -363,7 +363,7 @@ class SamplesSeen(
 ):
     """The GPUs of a node from a new page of its agent.
 
-    `problem` says why the node has no values. The event is written only once until the agent answers again.
+    `problem` is the reason why the node has no values. The event is written only once until the agent answers again.
     """
 
     t_ms: int

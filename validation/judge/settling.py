@@ -1,6 +1,6 @@
 """Follows from event to event whether an expectation is satisfied and lasts.
 
-The run waits with it; `rejudge` repeats it.
+A run waits by this module, and `rejudge` repeats its decisions.
 """
 
 from validation.judge.convergence import Convergence, ConvergenceResult

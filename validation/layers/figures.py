@@ -88,7 +88,9 @@ def _measured(host: DeclaredHost, scope: HostScope, tools: Sequence[ToolRan]) ->
 
 
 def _rate(rates: Sequence[int], number: int, gpus: int) -> dict[str, int]:
-    """Return the rate of a GPU in gpu_burn, which numbers GPUs like nvidia-smi; none if it had other GPUs."""
+    """Return the rate of a GPU in gpu_burn, which numbers GPUs like nvidia-smi. The result is empty if gpu_burn had
+    another number of GPUs.
+    """
     return {"burn-in": rates[number]} if len(rates) == gpus else {}
 
 

@@ -209,7 +209,7 @@ def _with_tokens(event: Event) -> Event:
 
 def _document_with_tokens(words: str) -> str:
     """Return the object of the API server with tokens for uids and for names of volumes, which contain the uid of a
-    claim.
+    PVC.
 
     A text that is no object does not change.
     """

@@ -89,7 +89,7 @@ def oracle_record(
 
 
 def step_check(result: record.CheckResult) -> StepCheck:
-    """Return the conditions of the step for the judge. Raises ValueError if the result is not that of a step."""
+    """Return the conditions of the step for the judge. Raises ValueError if the result is not the result of a step."""
     if result.expected is None:
         raise ValueError(f"{result.id} has no expectation")
     return StepCheck(

@@ -16,7 +16,7 @@ from validation.targets.recorder import Recorder
 
 CLAIM_SIZE: Final = "1Gi"
 POLL_MS: Final = 250
-"""The interval of repeated requests. The allocation of a claim is removed as soon as its pod has ended."""
+"""The interval of repeated requests. The allocation of a ResourceClaim is removed as soon as its pod has ended."""
 
 
 async def send_requests(recorder: Recorder, name: str, result: record.CheckResult, from_event: int) -> None:

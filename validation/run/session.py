@@ -120,8 +120,8 @@ def acceptance_of(settings: Settings) -> Acceptance:
 
 
 def chosen_size(settings: Settings) -> Size | None:
-    """Return the size for which scenarios are scaled: that of the real nodes, the chosen one, or that of the site's
-    hosts; None: not scaled.
+    """Return the size for which scenarios are scaled: the size of the real nodes, the chosen size, or the size of the
+    site's hosts. None: not scaled.
 
     Raises HostError, SiteError.
     """

@@ -49,7 +49,7 @@ class NodeUpkeep:
     async def prepare(self, step: LoadedStep) -> None:
         """Before the commands of the step, give a grace period to the pods that terminate in it. Raises TargetError.
 
-        If the step kills the operator, these are all running pods. Else they are those of jobs that reach their time
+        If the step kills the operator, these are all running pods. Else they are the pods of jobs that reach their time
         limit.
         """
         holding = self._recorder.state.holding()

@@ -31,7 +31,9 @@ class Target(Protocol):
         """Put each of these nodes into its group, by a label; "" removes a node from its group. Raises TargetError."""
 
     async def pull(self, nodes: Sequence[str], images: Sequence[str]) -> list[Pull]:
-        """Let these nodes pull these images; return how each node got each image, or why not. Raises TargetError."""
+        """Let these nodes pull these images; return the result of each pull: the digest, or the problem. Raises
+        TargetError.
+        """
 
     async def cordon(self, nodes: Mapping[str, bool]) -> None:
         """Cordon (True) or uncordon (False) each of these nodes. Raises TargetError."""
@@ -43,7 +45,7 @@ class Target(Protocol):
         """
 
     async def let_end_slowly(self, pods: Sequence[PodSeen]) -> None:
-        """Let simulated pods take some time to end, because no container runs in them. Raises TargetError."""
+        """Make simulated pods end slowly. They have no container that would take time to end. Raises TargetError."""
 
     async def kill_operator(self) -> str:
         """Kill the leading operator; return why that is not possible, empty if it was killed. Raises TargetError."""

@@ -85,7 +85,9 @@ class ClusterTarget:
         return opened
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
-        """Run the line with the chosen kubeconfig, else with that of KUBECONFIG, else with the user's own."""
+        """Run the line with the chosen kubeconfig, else with the kubeconfig that KUBECONFIG names, else with
+        ~/.kube/config.
+        """
         return await run_command(line, self._kubeconfig, started_ms=started_ms)
 
     async def set_node_types(self, types: Mapping[str, str]) -> None:

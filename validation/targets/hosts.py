@@ -154,7 +154,9 @@ def _without_secrets(event: ToolRan, now_ms: int) -> ToolRan:
 
 
 def _split_boot_id(errors: str) -> tuple[str, str]:
-    """Return the boot id of the host, and the rest of the error output. The login shell may print lines before it."""
+    """Return the boot id of the host, and the rest of the error output. The login shell may print lines before the
+    boot id.
+    """
     lines = errors.splitlines(keepends=True)
     number = next((number for number, line in enumerate(lines) if line.startswith(BOOT)), None)
     if number is None:

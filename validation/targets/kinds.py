@@ -1,4 +1,4 @@
-"""The kinds of target: those of `--target`, and the one of a lab with `--real-nodes`."""
+"""The kinds of target: the values of `--target`, and the kind of a lab with `--real-nodes`."""
 
 from typing import Final
 
@@ -12,4 +12,4 @@ REAL_LAB: Final = "lab-real"
 """A lab whose nodes run containers. The record has this kind, and profiles name it."""
 
 GPUS: Final = "v100x8"
-"""GPUs of each real node, where `--gpus` names none: those of a DGX-1."""
+"""The GPUs of each real node without `--gpus`: the GPUs of a DGX-1."""

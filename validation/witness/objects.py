@@ -171,7 +171,9 @@ def server_time(entry: Json) -> str:
 
 
 def _is_gpu(device: Json) -> bool:
-    """Return whether the device is a whole GPU that new claims may use. In v1beta1 its attributes are below `basic`."""
+    """Return whether the device is a whole GPU that new ResourceClaims may use. In v1beta1 its attributes are below
+    `basic`.
+    """
     device = device.get("basic") or device
     taints = device.get("taints") or ()
     kind = (device.get("attributes") or {}).get("type") or {}

@@ -84,7 +84,8 @@ class Handlers:
 
 
 def connect(kubeconfig: Path | None) -> kubernetes.client.ApiClient:
-    """Return a client with the access of the kubeconfig, by default that of KUBECONFIG or the user.
+    """Return a client with the access of the kubeconfig, by default of the file that KUBECONFIG names, else of
+    ~/.kube/config.
 
     Raises ReadFailed.
     """
@@ -104,8 +105,8 @@ def ca_sha256(client: kubernetes.client.ApiClient) -> str:
 
     Several certificates give the SHA-256 of their digests.
 
-    If the kubeconfig has no CA certificate, return the SHA-256 of the certificate that the API server presents. If
-    there is none, return "".
+    If the kubeconfig has no CA certificate, return the SHA-256 of the certificate that the API server presents. If no
+    certificate can be read, for example without TLS, return "".
     """
     path = client.configuration.ssl_ca_cert
     try:

@@ -1,1 +1,1 @@
-"""The requests to the API server that carry out a decision: bindings, evictions, claims, reservations."""
+"""The requests to the API server that carry out a decision: bindings, evictions, PVCs, ResourceClaims, reservations."""

@@ -1,4 +1,4 @@
-"""Binds each pod after its volumes, claims and GPU fractions are ready on the node.
+"""Binds each pod after its volumes, ResourceClaims and GPU fractions are ready on the node.
 
     assume ──> claims allocated ──> shown on the watch ──┐
                                                          ├──> bound
@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 class PodBinding:
     """The binding of one pod, and the resources that are held for the pod until the binding ends.
 
-    `granted` are the keys of the pod's claims whose allocation is assumed. `problem` is the reason why the pod cannot
-    be bound. The binding waits for `volumes`, `conditions` and `reservations` if they are set.
+    `granted` are the keys of the pod's ResourceClaims whose allocation is assumed. `problem` is the reason why the pod
+    cannot be bound. The binding waits for `volumes`, `conditions` and `reservations` if they are set.
     """
 
     pod: Pod
@@ -208,7 +208,8 @@ class Bindings:
             one.reservations.end(one.uid)
 
     def _granting(self, one: PodBinding, grants: ClaimGrants, bind_task: Task) -> Task:
-        """Return the request that allocates the pod's claims. After the watch shows that, the bind request is sent.
+        """Return the request that allocates the pod's ResourceClaims. After the watch shows the allocation, the bind
+        request is sent.
 
         The wait is not part of a request, because a request must not take longer than the lease allows.
         """
@@ -245,7 +246,7 @@ class Bindings:
             self._requests.put(task)
 
     async def _wait_for(self, one: PodBinding) -> None:
-        """Wait until volumes and devices of claims are ready. Raises ClaimNotReady."""
+        """Wait until volumes and the devices of ResourceClaims are ready. Raises ClaimNotReady."""
         if one.problem is not None:
             raise one.problem
         if one.volumes is not None:

@@ -80,7 +80,8 @@ class ClaimGrants:
                 seen.set()
 
     def confirm(self, pods: Mapping[str, Pod]) -> None:
-        """Forget the assumed allocations that the watch shows, and those of deleted claims without a running write.
+        """Forget the assumed allocations that the watch shows. Also forget assumed allocations of deleted claims,
+        unless a write of them is running.
 
         If the state that the watch shows is older than the write, the allocation stays assumed.
         """

@@ -157,7 +157,7 @@ class Executor:
     ) -> None:
         """Start all requests in the background. If one is refused, `on_refused` requests a new decision.
 
-        `deallocations` are the keys of claims whose devices are released.
+        `deallocations` are the keys of ResourceClaims whose devices are released.
 
         `nominations` are all valid nominations; others are removed from the pods. Nominations are written before
         evictions: if the operator ends in between, the next leader reads them and gives the GPUs to the same workload.

@@ -3,7 +3,7 @@
 If the StorageClass of a PVC waits for the first consumer, the PVC gets its volume only after a node is written on it.
 So the operator writes the node, and binds the pod after the PVC is bound:
 
-    claim without volume ──> annotated with the node ──> the provisioner makes the volume ──> claim bound ──> pod bound
+    PVC without volume ──> annotated with the node ──> the provisioner makes the volume ──> PVC bound ──> pod bound
 
 In the meantime the pod's GPUs are reserved. If this takes too long, or the provisioner rejects the node, the operator
 does not bind the pod. It removes the annotation and writes the reason on the pod, and a later decision tries again.
@@ -40,7 +40,7 @@ NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 
 
 class ClaimNotReady(MusterError):
-    """A PVC or another resource of the pod is not ready on the node; the message says which and why."""
+    """A PVC or another resource of the pod is not ready on the node; the message names it and the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Failures that the state of pods does not show: refusals by the API server, and evictions of pods that did not start.
 
-A new leader reads the evictions from their records. It learns a refusal by another attempt.
+A new leader reads the evictions from their records. It does not know the refusals until it makes such a request again.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ class FailureNotes:
                 )
 
     def denied(self, pod: Pod, node: str, why: str) -> None:
-        """Note that the API server finally refused the binding, a claim or the nomination of the pod."""
+        """Note that the API server finally refused the binding, a ResourceClaim or the nomination of the pod."""
         self._note(pod, node, why, FailureKind.REFUSED)
 
     def evicted(self, pod: Pod, eviction: Eviction) -> None:

@@ -272,7 +272,9 @@ def _is_pending(workload: Workload) -> bool:
 
 
 def _specs(workload: Workload) -> tuple[object, ...]:
-    """Return the specifications of the pods' claims, which can change when a claim is created after its pod."""
+    """Return the specifications of the pods' ResourceClaims. They can change when a ResourceClaim is created after
+    its pod.
+    """
     return tuple(pod.request.claim_specs for pod in workload.pods if pod.request.claim_specs)
 
 

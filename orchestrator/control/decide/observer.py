@@ -87,7 +87,8 @@ class Observer:
         with_gpu_nodes: bool = False,
         guard: ObjectGuard | None = None,
     ) -> None:
-        """`dra_version` is the version of resource.k8s.io that the API server serves, None if it serves none.
+        """`dra_version` is the version of resource.k8s.io that the API server serves, None without dynamic resource
+        allocation.
 
         If `with_gpu_nodes` is set, the reports of agents are cached. `guard` leaves out objects that cannot be handled.
         """
@@ -240,7 +241,7 @@ class Observer:
         return {uid for cache in self._caches() for uid in (*cache.objects, *cache.undecodable)}
 
     def device_resources(self) -> frozenset[str]:
-        """Return the extended resource names of DeviceClasses: pods without a claim get devices by them."""
+        """Return the extended resource names of DeviceClasses: by them, pods without a ResourceClaim get devices."""
         classes = self.dynamic[0].objects.values() if self.dynamic else ()
         names = (each.spec.extended_resource_name for each in classes if isinstance(each, DeviceClass))
         return frozenset(name for name in names if name)

@@ -170,7 +170,9 @@ class Quarantine:
     def _plan_without(
         self, snapshot: Snapshot, culprits: list[Culprit], undecided: tuple[str, ...]
     ) -> Plan | None:
-        """Return the plan without the culprits, with their devices in the first form that works; None if none does."""
+        """Return the plan without the culprits, or None. Their devices have the first form for which the planner
+        does not raise. It is None if the planner raises for each form.
+        """
         for as_foreign in (False, True):
             try:
                 plan = self._planner(self._without(snapshot, culprits, undecided, as_foreign=as_foreign))

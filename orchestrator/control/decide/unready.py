@@ -1,4 +1,4 @@
-"""Pods that are put off because volumes, claims or GPU fractions on their node were not ready.
+"""Pods that are put off because volumes, ResourceClaims or GPU fractions on their node were not ready.
 
 For example, no agent named the GPU in time. Most causes pass, so the pod can get the same node once more. After two
 failures in a row on a node, the next decision does not use this node for the pod. So a faulty node does not block the

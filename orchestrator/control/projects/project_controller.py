@@ -266,7 +266,9 @@ class ProjectController:
         self._written[key] = subjects
 
     async def _bound_objects(self, project: Project, namespace: str) -> None:
-        """Write the ResourceQuota for pods, Jobs, claims and storage, with the project's maximums or the defaults."""
+        """Write the ResourceQuota for pods, Jobs, ResourceClaims and storage, with the project's maximums or the
+        defaults.
+        """
         key, counts = f"{namespace}/{OBJECTS_QUOTA}", project.spec.objects
         hard = {
             name: str(MAX_PROJECT_OBJECTS if count is None else count)

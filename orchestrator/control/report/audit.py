@@ -154,7 +154,9 @@ class Audit:
         self._background.wake()
 
     def recall(self, pods: Iterable[Pod]) -> None:
-        """Queue evictions of an earlier leader that may have no record: those of pods that are still terminating."""
+        """Queue the evictions of pods that are still terminating, because an earlier leader may not have recorded
+        them.
+        """
         for pod in pods:
             if (
                 EVICTION_REASON_ANNOTATION in pod.metadata.annotations

@@ -1,8 +1,8 @@
 """The operator's metrics: counters of its loops, and values that a scrape computes from the last decision.
 
 Only the leader has series of projects and of the cluster. Their number is bounded: the oldest `MAX_PROJECTS` projects
-have their own series. All others together are the series `_other`, which is not a possible project name. These values
-are computed only at a scrape.
+have their own series. All others together are the series `_other`, which is not a possible project name. The values of
+projects and of the cluster are computed only at a scrape.
 """
 
 import time

@@ -170,8 +170,8 @@ def _start(
 ) -> bool | None:
     """Place the next chunk, or store why it does not fit. Return whether it is placed.
 
-    Return None, with no change, if the chunk fits only on GPU models for which its tier is worse than `level`. It is
-    tried again in a later tier.
+    Return None, with no change, if the chunk fits only on GPU models for which its tier is worse than `level`. The
+    chunk is tried again in a later tier.
     """
     chunk = session.next_chunk(workload)
     violation_found = session.violation(workload, chunk)

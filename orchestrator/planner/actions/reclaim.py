@@ -2,8 +2,8 @@
 
 Reclaim evicts borrowed pods for projects below their entitlement, and only after the whole chunk has a placement.
 
-Both are tried for one workload before the next workload. If all migrations came first, a more entitled workload could
-take the GPUs that a migration made free.
+Consolidation and reclaim are both tried for a workload before the next workload is tried. If all migrations came first,
+a more entitled workload could take the GPUs that a migration made free.
 """
 
 from collections.abc import Iterable

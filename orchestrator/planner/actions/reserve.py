@@ -312,7 +312,7 @@ def _yielding(session: Session, workload: Workload) -> Amounts:
 def _backfilled_inside(session: Session, workload: Workload) -> Iterator[Victim]:
     """Yield the backfilled candidates of the project, in victim order.
 
-    These are preemptible workloads behind this one in the queue that started after it began to starve.
+    These are preemptible workloads behind this one in the queue that started after this workload began to starve.
     """
     since_us = starving_since_us(session, workload)
     seconds = session.tree.nearest(workload.project, preempt_min_runtime)

@@ -1,10 +1,11 @@
-"""Pods that hold GPUs and cannot work: on unhealthy hardware, in stale gangs, or with a device of another claim.
+"""Pods that hold GPUs and cannot work: on unhealthy hardware, in stale gangs, or with a device of another
+ResourceClaim.
 
 Preemptible pods on unhealthy hardware are migrated as soon as all pods that must migrate together fit elsewhere. Other
 pods stay, because they may still work. The plan names them with the reason (`endangered`).
 
 Two schedulers can give one device to two ResourceClaims at the same moment. The operator cannot deallocate the claim of
-the other scheduler, so it evicts its own pod.
+the other scheduler, so it evicts the pod that it bound itself.
 """
 
 from collections.abc import Iterator, Sequence
@@ -151,7 +152,9 @@ def _is_due_to_others(session: Session, workload: Workload, pods: Sequence[Pod],
 
 
 def _keeps_unhealthy(session: Session, pod: Pod) -> bool:
-    """Return whether a claim of the evicted pod still holds an unhealthy GPU because other pods use the claim too."""
+    """Return whether a ResourceClaim of the evicted pod still holds an unhealthy GPU because other pods use the
+    claim too.
+    """
     account = session.ledger.by_name.get(pod.node or "")
     if account is None or not pod.claims:
         return False
@@ -216,7 +219,9 @@ def _evict(session: Session, *, only_hopeless: bool) -> None:
 
 
 def evict_double_holders(session: Session) -> None:
-    """Evict the pods whose claims hold devices that other claims hold too, even if the pods are within quota."""
+    """Evict the pods whose ResourceClaims hold devices that other ResourceClaims hold too, even if the pods are
+    within quota.
+    """
     doubles = session.ledger.claims.doubles
     if not doubles:
         return

@@ -1,4 +1,4 @@
-"""Placements for all pods of a chunk together or for none, and the topology domains in which a chunk can run."""
+"""Placements for all pods of a chunk together, and the topology domains in which a chunk can run."""
 
 from collections.abc import Callable, Collection, Sequence
 from operator import itemgetter
@@ -229,8 +229,8 @@ class ChunkPlacer:
     ) -> Placed | None:
         """Place the pods in up to _MAX_TRIES searches for a node.
 
-        The best node of the first pod can leave none for the last one, for example in the smaller zone with affinity
-        among all pods. Then the first pod is placed in another domain.
+        With the best node for the first pod, no node may remain for the last pod. Example: the node is in the smaller
+        zone, and all pods have affinity to each other. Then the first pod is placed in another domain.
         """
         tries = iter(range(_MAX_TRIES))
 

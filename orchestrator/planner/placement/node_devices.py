@@ -15,7 +15,7 @@ def devices_on(
     preferred: tuple[int, ...] = (),
     only_preferred: bool = False,
 ) -> tuple[int, ...] | None:
-    """Return the indices of the GPUs that a pod with claims gets on this node; None if devices are missing.
+    """Return the indices of the GPUs that a pod with ResourceClaims gets on this node; None if devices are missing.
 
     Claims get the preferred devices if possible. With `only_preferred`, they get no other devices.
     """
@@ -40,7 +40,7 @@ def _claimed_devices(
     preferred: tuple[int, ...],
     only_preferred: bool,
 ) -> tuple[int, ...] | None:
-    """Return the devices for the pod's claims among the GPUs that also have enough left on the node's account.
+    """Return the devices for the pod's ResourceClaims, of the GPUs that also have enough left on the node's account.
 
     The account counts thousandths, rounded up. So fractions that fit a GPU's memory exactly can exceed it on the
     account.
@@ -62,7 +62,7 @@ def _claimed_devices(
 
 
 def has_plugin_gpus(account: NodeAccount, request: Request) -> bool:
-    """Whether a device plugin, not claims, gives the pod its GPUs on this node."""
+    """Whether the pod gets its GPUs on this node from a device plugin and not by ResourceClaims."""
     return bool((request.gpu_count or request.is_shared) and not account.node.published_gpus)
 
 

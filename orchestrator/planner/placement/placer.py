@@ -117,7 +117,7 @@ class Placer:
         return None
 
     def _may_have(self, account: NodeAccount, pod: Pod, devices: tuple[int, ...], *, later: bool) -> bool:
-        """Return whether the pod's claims, if it has any, can get these devices."""
+        """Return whether the pod's ResourceClaims can get these devices; true for a pod without claims."""
         claims = self.ledger.claims
         if not claims.concern(account.node, pod):
             return True
@@ -146,7 +146,7 @@ class Placer:
     def original_placement(self, workload: Workload, pod: Pod) -> Placement | None:
         """Return the placement on which the pod ran, with the same devices; None if other pods get the devices.
 
-        The caller has removed the pod and all other users of its claims from the ledger.
+        The caller has removed the pod and all other users of its ResourceClaims from the ledger.
         """
         account = self.ledger.by_name.get(pod.node or "")
         if account is None or not pod.claims:
@@ -193,7 +193,9 @@ class Placer:
     def _keep_by_claims(
         self, account: NodeAccount, pod: Pod, reserved: tuple[int, ...], *, now: bool
     ) -> Placement | None:
-        """Return a placement on the node with devices for the pod's claims: the reserved devices if possible."""
+        """Return a placement on the node with devices for the pod's ResourceClaims: the reserved devices if
+        possible.
+        """
         if has_plugin_gpus(account, pod.request):
             where = self._keep_devices(account, pod.request, reserved, now=now)
             if where is None:

@@ -14,7 +14,7 @@ Rest = tuple[int, ...]
 """Pod slots, CPU (milli), memory (bytes), and the other resources that the lifted pods request, by name."""
 
 Free = tuple[Rest, tuple[int, ...]]
-"""The free amounts of a node after terminating pods have ended: those other than devices, and those of each device."""
+"""The free amounts of a node after terminating pods have ended: CPU, memory and other resources, and each device."""
 
 
 @dataclass(frozen=True, slots=True)

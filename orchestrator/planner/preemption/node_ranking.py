@@ -31,7 +31,7 @@ class NodeRanking:
     """The options on these nodes for one request. `may_go` returns whether a candidate may be evicted.
 
     `harm` returns the harm of an option. If `moves` is set, pods may also be migrated. `blockers` returns the pods of a
-    node that each option there must include, or None if one of these pods cannot be evicted.
+    node that each option on this node must include, or None if one of these pods cannot be evicted.
     """
 
     def __init__(

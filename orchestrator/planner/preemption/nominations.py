@@ -29,8 +29,8 @@ _MAX_ORDERS = 3
 def restore_nominations(session: Session) -> None:
     """Put the nominations of earlier decisions on the ledger, and bind pods whose GPUs are free now.
 
-    Older workloads are restored before younger ones. Pods whose nominated placement is intact come before all pods
-    that need another placement, so that the latter cannot take the GPUs of the former.
+    Older workloads are restored before younger ones. Pods whose nominated placement is intact come first. Otherwise
+    pods that need another placement could take their GPUs.
     """
     nominated = _keeping_all(session, _oldest_first(session))
     inherited: set[str] = set()
@@ -53,7 +53,8 @@ def _oldest_first(session: Session) -> list[Workload]:
 
 
 def _keeping_all(session: Session, oldest_first: list[Workload]) -> list[Workload]:
-    """Return an order of nominated workloads in which each keeps its nomination; the given order if none is found.
+    """Return an order of nominated workloads in which each keeps its nomination. If no such order is found, return the
+    given order.
 
     Only clusters with ResourceClaims need the search. A nomination names the GPUs, but not the other devices (for
     example network cards) of the claims. The workload that is restored first gets the first suitable device, which can

@@ -70,7 +70,7 @@ class ReclaimPolicy:
     def key(self, workload: Workload) -> tuple[object, ...]:
         """Return the key of the cached candidates. If minimum runtimes are set, it depends on the preemptor's project.
 
-        The minimum runtime is that of the victim's side at the level where the two lineages diverge.
+        The victim's side at the level where the two lineages diverge determines the minimum runtime.
         """
         return ("reclaim", workload.project if self._has_protection else "")
 

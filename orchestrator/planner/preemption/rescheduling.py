@@ -1,6 +1,6 @@
 """New placements for victims, and the policy for migrations, alone or together with evictions.
 
-The most entitled victim is placed first. Otherwise it would later take the placement of a less entitled victim.
+The most entitled victim is placed first. If it came later, it would take the placement of a less entitled victim.
 
 A pod within quota is never evicted for another project, but it can be migrated to a nominated placement. So a project
 gets its quota if evictions of borrowed pods and such migrations together free enough GPUs.
@@ -170,7 +170,7 @@ class MovePolicy:
         return False
 
     def harm(self, option: Option) -> Harm:
-        """Return the harm, with the number of evicted pods compared first and that of migrated pods last."""
+        """Return the harm, with the number of evicted pods compared first and the number of migrated pods last."""
         return option.harm(
             sum(candidate.pod_count for candidate in option.candidates if not candidate.is_move)
         )

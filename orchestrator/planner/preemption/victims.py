@@ -142,7 +142,8 @@ def restores_quota(reclaimer: Figures, requested: Amounts, victim: Figures, held
 def is_better_served(
     taker: Figures, held: Amounts, loser: Figures, remaining: Amounts, involved: Iterable[int]
 ) -> bool:
-    """Return whether `taker` with `held` is beyond its fair share and served at least as well as `loser`.
+    """Return whether the project `taker`, which then holds `held`, is beyond its fair share and at least as well served
+    as `loser`.
 
     `remaining` are the amounts that `loser` keeps. Only the `involved` resources count.
     """

@@ -1,6 +1,7 @@
 """The failures that the operator remembers, through the whole loop on an API server in memory.
 
-Refused bindings and nominations, stuck victims, rejecting kubelets, pods that do not start, unbound claims.
+Refused bindings and nominations, stuck victims, rejecting kubelets, pods that do not start, unbound
+PersistentVolumeClaims.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -44,7 +44,9 @@ def own_lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 async def create_storage(admin: Transport) -> None:
-    """Create the definitions of snapshots, a VolumeSnapshotClass, and a volume with a claim in the project."""
+    """Create the definitions of snapshots, a VolumeSnapshotClass, and a volume with a PersistentVolumeClaim in the
+    project.
+    """
     await apply_snapshot_definitions(admin)
     snapshot_class = {
         "metadata": {"name": "gold"},

@@ -43,7 +43,7 @@ MAX_SHOWN: Final = 200
 """Maximum number of characters that a reason quotes from another program."""
 LEAST_VERSION: Final = (1, 33)
 CLAIM_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
-"""The versions of resource.k8s.io that have claims."""
+"""The versions of resource.k8s.io that have ResourceClaims."""
 TRIDENT: Final = "csi.trident.netapp.io"
 DEFAULT_CLASS: Final = (
     "storageclass.kubernetes.io/is-default-class",
@@ -153,7 +153,7 @@ def _judge_version(documents: Sequence[Json]) -> Judgement:
 
 
 def _judge_claim(documents: Sequence[Json]) -> Judgement:
-    """Judge whether the claim that was read has the content of the claim that was created."""
+    """Judge whether the ResourceClaim that was read has the content of the one that was created."""
     claim = documents[-1]
     requests = objects(at(claim, "spec", "devices", "requests"))
     one = at(requests[0], "exactly") if len(requests) == 1 else None

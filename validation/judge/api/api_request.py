@@ -89,7 +89,8 @@ def objects(value: object) -> list[Json]:
 
 
 def claim_of(name: str) -> Mapping[str, Any]:
-    """Return the claim for one GPU of the page's example, in the API version that Kubernetes 1.34 and newer serve.
+    """Return the ResourceClaim for one GPU of the page's example, in the API version that Kubernetes 1.34 and newer
+    serve.
 
     The page prints v1beta1, which newer releases serve only with --runtime-config.
     """

@@ -1,4 +1,5 @@
-"""Judges the pod of Google's page: both of its containers use the one GPU of a claim, and it ends successfully.
+"""Judges the pod of Google's page: both of its containers use the one GPU of a ResourceClaim, and the pod ends
+successfully.
 
 The API server gives the allocation of the claim: its device and its pod. The kubelet gives the end and the output of
 the containers. The agent of the node gives the GPUs of the pod from the kubelet, if it reported the pod.
@@ -52,7 +53,7 @@ def _leaves(status: int, answer: Json) -> bool:
 
 
 def _has_none(status: int, answer: Json) -> bool:
-    """Return whether the claim has no allocation, or is reserved for no pod yet."""
+    """Return whether the ResourceClaim has no allocation, or is reserved for no pod yet."""
     return status == OK and not (at(answer, "status", "allocation") and at(answer, "status", "reservedFor"))
 
 
@@ -108,7 +109,9 @@ def _waiting(claim: Json, pod: Json) -> str:
 
 
 def _ending(pod: Json) -> str:
-    """Return why the pod's end is no proof; empty if both containers use the claim and ended with exit code 0."""
+    """Return why the pod's end is no proof; empty if both containers use the ResourceClaim and ended with exit code
+    0.
+    """
     phase = at(pod, "status", "phase")
     statuses = {str(one.get("name")): one for one in objects(at(pod, "status", "containerStatuses"))}
     for name in IMAGES:
@@ -134,8 +137,8 @@ def _results(claim: Json) -> list[Json]:
 
 
 def _device(claim: Json, pod: Json, uid: object) -> str:
-    """Return why the claim is no proof; empty if one GPU of the pod's node was allocated to the claim, for this pod
-    alone.
+    """Return why the ResourceClaim is no proof; empty if one GPU of the pod's node was allocated to the claim, for this
+    pod alone.
     """
     results = _results(claim)
     if len(results) != 1:

@@ -39,7 +39,7 @@ class MeasuredHost(_Part, frozen=True):
 class DriftLimit(_Part, frozen=True):
     """The limit of a figure beside the baseline: the least percentage of it, or the most that is added to it.
 
-    `minimum_percent` 0: there is none; `maximum_increase` -1: there is none.
+    `minimum_percent` 0: no minimum. `maximum_increase` -1: no maximum.
     """
 
     figure: str

@@ -1,4 +1,4 @@
-"""Names sick hosts and pairs from the outcomes of any tests of groups, those of the search included."""
+"""Names sick hosts and pairs from the outcomes of any tests of groups, including the tests of the search."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from validation.judge.verdict import Verdict
 
 
 class GroupTest(NamedTuple):
-    """A test of a group of hosts; `text` says why it did not work, or its figure."""
+    """A test of a group of hosts; `text` is the reason why it failed, or the measured figure."""
 
     hosts: frozenset[str]
     outcome: Outcome

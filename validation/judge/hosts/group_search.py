@@ -1,7 +1,7 @@
 """Plans tests of groups of hosts that find sick hosts, slow links, and pairs that do not reach each other.
 
-A test of a group connects each host of the group with each other host. It works only if no host of the group is sick
-and no pair of its hosts has a fault. Hosts are numbered from 0.
+A test of a group connects each host of the group with each other host. The test passes only if no host of the group is
+sick and no pair of its hosts has a fault. Hosts are numbered from 0.
 """
 
 import math

@@ -132,7 +132,7 @@ def _adapter_of(interface: str) -> str:
 
 
 def _unlike(hosts: Mapping[str, Mapping[str, tuple[str, ...]]], models: Mapping[str, str]) -> list[str]:
-    """Return the ports that differ between hosts of a model: those of the minority, or of all hosts if there is no
+    """Return the ports that differ between hosts of a model: the ports of the minority, or of all hosts if there is no
     majority.
     """
     wrong = []

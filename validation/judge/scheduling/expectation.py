@@ -29,7 +29,7 @@ class Expectation(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     evicted: tuple[str, ...] = ()
     same_gpu: tuple[tuple[str, ...], ...] = ()
     gpus_in_use: int | None = None
-    """How many physical devices are in use, in whole or in part."""
+    """Number of physical devices that are in use, in whole or in part."""
     ended: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     or_else: "tuple[Expectation, ...] | msgspec.UnsetType" = msgspec.UNSET
 

@@ -40,7 +40,7 @@ class TrainingJob(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """The checks for which its result is judged."""
+        """The checks that judge the job's result."""
         return (RESNET50, MOUNTS) if self.mounts else (RESNET50,)
 
 

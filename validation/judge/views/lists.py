@@ -430,7 +430,7 @@ def is_container(name: str) -> bool:
 
 
 def is_view(name: str) -> bool:
-    """Return whether there is a list of that name, or the name is that of one job."""
+    """Return whether the name is the name of a list, or of the view of one job."""
     return name in VIEWS or _JOB.fullmatch(name) is not None or is_container(name)
 
 
