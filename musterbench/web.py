@@ -1,7 +1,7 @@
 """The speed and cost of the pages of `muster web`: first pages, updates for many people at the same time, memory.
 
-The server is a process with a history. Each user has a token and a session, and may see the whole cluster. The server
-reads an API server that takes nearly no time.
+The server is a process of its own, with a day of recorded figures. Each user has a token and a session, and may see the
+whole cluster. The server reads an API server that takes nearly no time.
 
 An update is a starting job: its pod, the job, its GPU and the figures of its project change, and with them every open
 page.
@@ -36,14 +36,14 @@ PAGES: Final = (
     ("Analytics", "/analytics"),
 )
 LIVE: Final = ("/", "/projects", "/jobs", "/nodes")
-"""The pages that update themselves; people open them alternately."""
+"""The pages that update themselves; the first user opens the first page, the second user the second page, and so on."""
 FIRST_PAGE_SECONDS: Final = 1.0
 UPDATE_SECONDS: Final = 0.2
 MEMORY_BYTES: Final = 200_000_000
 _REPEATS: Final = 5
 _PATIENCE_SECONDS: Final = 120.0
 _REST_SECONDS: Final = 2.0
-"""Pause between two updates, in which all people read the first one."""
+"""Pause after each update, so that every user has received it before the next one."""
 _HISTORY_STEP_SECONDS: Final = 300
 _HISTORY_SECONDS: Final = 86400
 
@@ -58,7 +58,7 @@ class _Served:
     jobs: int
 
     def result(self, case: str, seconds: float, problem: str | None = None, **figures: float) -> Result:
-        """Return the result of a case, with the memory of the server so far."""
+        """Return the result of a case, with the largest and the present memory of the server."""
         gpus, rss = self.nodes * GPUS_OF_NODE, peak_rss_bytes(self.pid)
         figures["rss_mib"] = rss_bytes(self.pid) / 2**20
         return Result(f"web: {case}", self.nodes, gpus, self.jobs, seconds, rss, problem, figures)

@@ -1,4 +1,5 @@
-"""Kubernetes' own scheduler in a lab: for pods without another `schedulerName`, such as those of muster's Deployment.
+"""Kubernetes' own scheduler in a lab: for pods that do not name another scheduler, such as the pods of muster's
+Deployment.
 
 A lab does not start it by itself. Its default limit of 50 requests per second is lifted.
 """
@@ -16,7 +17,7 @@ NAME: Final = "kube-scheduler"
 REQUESTS_PER_SECOND: Final = 10_000
 """The scheduler's `qps` and `burst`: more requests per second than the API server of any machine answers."""
 _USER: Final = "system:kube-scheduler"
-"""The user with the rights of a scheduler. Each API server creates them at its start."""
+"""The user of the scheduler. Each API server creates the rights of this user at its start."""
 
 
 async def find(reporter: Reporter) -> Path:
@@ -30,7 +31,8 @@ async def find(reporter: Reporter) -> Path:
 
 
 def configure(lab: Lab, directory: Path, program: Path) -> tuple[str, ...]:
-    """Write access and configuration into `directory`; return the command that runs it.
+    """Write a kubeconfig and the scheduler's configuration into `directory`; return the command that runs the
+    scheduler.
 
     The certificate is for `system:kube-scheduler`. All settings but the limit of requests and leader election are the
     scheduler's defaults.

@@ -11,8 +11,8 @@ TEMPLATES_NAMESPACE: Final = "muster-system-templates"
 """The namespace of the templates of the cluster, which all users may read; it has nothing else."""
 
 LOWEST_KUBERNETES: Final = "1.30.0"
-"""The oldest supported release: from it on ValidatingAdmissionPolicies, which keep projects apart, exist in v1. A
-test compares it with the installer's matrix and the lab's build of that release.
+"""The oldest supported release of Kubernetes: the first with ValidatingAdmissionPolicies in v1. These keep projects
+apart. A test compares it with the installer's matrix and the lab's build of that release.
 """
 
 LEASE_NAME: Final = "muster-operator"
@@ -26,17 +26,18 @@ CLAIM_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 """Kubernetes' own finalizer on a ResourceClaim that has devices."""
 
 PROJECT_LABEL: Final = f"{GROUP}/project"
-"""On a namespace: the project whose workloads live there, for selectors.
+"""On a namespace: the project whose workloads live there, so that selectors find it.
 
-Nothing is decided by it alone, see `orchestrator.observe.namespaces`.
+The label alone proves nothing: see `orchestrator.observe.namespaces`.
 """
 
 POD_SECURITY_LABEL: Final = f"{GROUP}/pod-security"
 """On a project's namespace: the level of the Pod Security Standards that its pods must meet. The policies read it."""
 
 READ_ONLY_DIRECTORIES_ANNOTATION: Final = f"{GROUP}/read-only-directories"
-"""On a project's namespace: comma separated directories, `/path` of nodes or `server:/path`, that pods may mount read
-only, with all below them."""
+"""On a project's namespace: comma separated directories, `/path` of nodes or `server:/path`, that pods may mount
+read only. Pods may also mount every path below these directories.
+"""
 
 WRITABLE_DIRECTORIES_ANNOTATION: Final = f"{GROUP}/writable-directories"
 """On a project's namespace: directories of the same form that pods may mount for writing.
@@ -96,7 +97,9 @@ GPU_MEMORY_ANNOTATION: Final = f"{GROUP}/gpu-memory"
 """On a pod: the memory of one GPU that it asks for, a quantity such as 4G; instead of a fraction."""
 
 GPU_FRACTION_DEVICES_ANNOTATION: Final = f"{GROUP}/gpu-fraction-devices"
-"""On a pod with a fraction or GPU memory: the number of GPUs. The pod requests this amount of each; 1 if absent."""
+"""On a pod with a fraction or GPU memory: the number of GPUs. The pod requests the fraction or memory on each of
+these GPUs. If absent, the number is 1.
+"""
 
 GPU_PART_RESOURCE: Final = f"{GROUP}/gpu-part"
 """An extended resource that no node has. Each container with a GPU fraction has 1 of it in its limits.
@@ -213,7 +216,9 @@ DEFAULT_TEMPLATE_ANNOTATION: Final = f"{GROUP}/default"
 """On a template: `true` says that every submit uses it."""
 
 TOPOLOGY_REQUIRED_ANNOTATION: Final = f"{GROUP}/topology-required"
-"""On a pod: all pods of its workload run in one domain of this level, a node label or the last part of one."""
+"""On a pod: the topology level. All pods of its workload run in one domain of this level. The value is a node label
+or the last part of its name.
+"""
 
 TOPOLOGY_PREFERRED_ANNOTATION: Final = f"{GROUP}/topology-preferred"
 """On a pod: the preferred level. The scheduler tries it first; if the workload does not fit, it ignores the level."""
@@ -228,7 +233,9 @@ COMPLETION_INDEX_ANNOTATION: Final = "batch.kubernetes.io/job-completion-index"
 """On a pod of an indexed Job: its index, as Kubernetes writes it."""
 
 NODE_TYPE_LABEL: Final = "run.ai/type"
-"""On a node: its type, by which projects and `--node-type` choose nodes; the label that sites already have."""
+"""On a node: its type, by which projects and `--node-type` choose nodes. The label has the name of Run:ai, because
+sites have it already.
+"""
 
 TRAIN: Final = "train"
 INTERACTIVE: Final = "interactive"
@@ -244,11 +251,11 @@ SETTINGS_CONFIG_MAP: Final = "muster-settings"
 """The ConfigMap in the operator's namespace with the leader's settings."""
 
 SKIPPED_CONFIG_MAP: Final = "muster-skipped"
-"""The ConfigMap in the operator's namespace in which the leader lists the objects that no decision counts."""
+"""The ConfigMap in the operator's namespace in which the leader lists the skipped objects, which no decision counts."""
 
 FIRST_DECISIONS_CONFIG_MAP: Final = "muster-first-decisions"
-"""The ConfigMap in the operator's namespace that lists the workloads of a running decision that no earlier decision
-had.
+"""The ConfigMap in the operator's namespace that lists the workloads on which the running decision decides for the
+first time.
 """
 
 MEMBERS_BINDING: Final = "muster-members"
@@ -285,7 +292,7 @@ LOST_GPUS_ANNOTATION: Final = f"{GROUP}/lost-gpus"
 """On a node, written only by its agent: the indices of those failed GPUs that do not answer the driver any more."""
 
 IMAGE_VARIABLE: Final = "MUSTER_IMAGE"
-"""Environment variable of the operator with its own image, which reservation pods run too."""
+"""Environment variable of the operator: the image of the operator, which reservation pods run too."""
 
 LAST_OBJECT_VARIABLE: Final = "MUSTER_LAST_OBJECT"
 """Environment variable of the operator: path of the file with the object that it handles.
@@ -297,7 +304,7 @@ AGENT_ACCOUNT: Final = "muster-agent"
 """The agent's ServiceAccount and DaemonSet in the agents' namespace."""
 
 AGENT_NAMESPACE: Final = "muster-system-agent"
-"""The namespace of the agents: they see their node's processes, which no pod in the operator's namespace may."""
+"""The namespace of the agents. Agents see all processes of their node, and pods in the operator's namespace may not."""
 
 WEB_ACCOUNT: Final = "muster-web"
 """The ServiceAccount, Deployment and Service of the pages, in the system namespace."""

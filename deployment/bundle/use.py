@@ -1,4 +1,4 @@
-"""An installation from a bundle: the variables and the environment by which the roles fetch from it alone."""
+"""An installation from a bundle: the variables and the environment that make the roles fetch only from the bundle."""
 
 import os
 from dataclasses import dataclass
@@ -21,7 +21,9 @@ VARIABLES: Final = {
     "file": frozenset({"trident_archive"}),
     "git": frozenset({"deepops_repository"}),
 }
-"""The role variables that a bundle may set, by the kind of item that each names. A bundle cannot set any other one."""
+"""For each kind of item in a bundle, the role variables that may name such an item. A bundle cannot set other
+variables.
+"""
 
 
 @dataclass(frozen=True)

@@ -78,5 +78,7 @@ class GpuHealth:
 
 
 def lasting(failure: str) -> str:
-    """Return the failure if it outlives a restart of the agent, else "". An Xid does, until the node restarts."""
+    """Return the failure if it outlives a restart of the agent, else "". The failure of an Xid lasts until the node
+    restarts.
+    """
     return failure if failure.startswith(_XID) else ""

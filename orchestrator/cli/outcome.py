@@ -31,7 +31,9 @@ class Block:
 
 
 def warn(captured: Capture, *, left_out: bool = True) -> None:
-    """Warn on stderr about unknown parts of the live cluster; `left_out`: also about parts that the snapshot lacks."""
+    """Warn on stderr about unknown parts of the live cluster. With `left_out`, also warn about parts that the
+    snapshot lacks.
+    """
     if captured.doubt:
         say(f"Warning: {captured.doubt}", err=True)
     for line in captured.left_out if left_out else ():

@@ -1,4 +1,4 @@
-"""Puts the operator YAML into a cluster, and hands out access as the operator's own ServiceAccount."""
+"""Puts the operator YAML into a cluster, and writes kubeconfigs for the operator's own ServiceAccount."""
 
 import asyncio
 import base64
@@ -100,7 +100,7 @@ async def _projects_are_served(transport: Transport) -> None:
 async def _lists_projects(transport: Transport) -> bool:
     """Return whether the API server serves projects.
 
-    A CRD has the condition Established a moment before it is served, so this reads the path itself.
+    A CRD has the condition Established a moment before it is served, so this function sends a request for projects.
     """
     try:
         await transport.get(PROJECTS.path())

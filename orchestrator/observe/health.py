@@ -19,13 +19,15 @@ from orchestrator.observe.published_gpus import PublishedGpus
 from orchestrator.observe.request import MAX_AMOUNT, MAX_DEVICES
 
 NEVER_US: Final = 1 << 62
-"""Later than any time: if the time since which a node is not ready is unknown, its pods stay."""
+"""A time after all other times. It stands for an unknown time since which a node is not ready, so the pods of the
+node stay.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeHealth:
-    """The node has `gpu_count` GPUs with indices from 0. `unhealthy_gpus` are unusable. `lost_gpus` further GPUs are
-    unusable, with unknown indices.
+    """The node has `gpu_count` GPUs with indices from 0. `unhealthy_gpus` are unusable. `lost_gpus` is the number of
+    further unusable GPUs, whose indices are unknown.
 
     `unhealthy` is the problem of the whole node ("": none). `since_us` is the time since which it is not ready, in
     microseconds since the epoch. It is 0 if a person marked the node, and `NEVER_US` if the time is unknown.

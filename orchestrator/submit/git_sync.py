@@ -47,7 +47,7 @@ fi
 git submodule update --init --recursive
 git --no-pager log -1 --format='%H %s'
 """.strip()
-"""Deletes an earlier checkout first: Kubernetes may run an init container twice."""
+"""The script deletes an earlier checkout first: Kubernetes may run an init container twice."""
 
 
 def secret_name(submission: Submission) -> str:

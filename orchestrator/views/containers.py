@@ -61,7 +61,7 @@ NOTHING_READ: Final = Surroundings()
 
 
 class Obstacle(NamedTuple):
-    """Why a pod does not run. Of the obstacles of several pods, that with the lowest `rank` is shown."""
+    """Why a pod does not run. If several pods have obstacles, the obstacle with the lowest `rank` is shown."""
 
     rank: int
     code: str

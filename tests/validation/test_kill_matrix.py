@@ -39,7 +39,7 @@ FILES = {
     "two-default-classes": [INSTALLATION],
     "nobody-leads": [INSTALLATION],
 }
-"""The scenarios that show each defect; for other defects, the scenario of the victim."""
+"""The scenarios that show each defect. A defect without an entry shows in the scenario VICTIM."""
 TRANSIENT = ("overbooks-a-node", "holds-a-gpu-twice", "interactive-beyond-quota")
 
 

@@ -32,7 +32,8 @@ class Pace:
     """Maximum number of decisions for which evicted pods terminate, and whether their successors appear only
     afterwards.
 
-    With `is_mixed`, the name of each pod determines both. With `is_failing`, starts fail by `tests.world.failing`.
+    With `is_mixed`, the name of each pod determines both. With `is_failing`, pods fail to start as
+    `tests.world.failing` says.
     """
 
     grace_decisions: int = 0
@@ -71,7 +72,8 @@ def decide(
 ) -> tuple[Plan | None, list[Violation]]:
     """Return the plan for the snapshot and its violations; the plan is None if the planner raised.
 
-    `planner` has decided on the snapshots before. `seed` shuffles the snapshot; 0 does not compare orders.
+    `planner` has decided on the snapshots before. A second plan is made for the snapshot in an order that `seed`
+    chooses, and must be equal. With 0, no second plan is made.
     """
     try:
         decision = decider(snapshot)
@@ -147,7 +149,7 @@ class History:
         self._steps: dict[str, Step] = {}
 
     def note(self, before: Snapshot, decision: Plan) -> Iterator[Violation]:
-        """Record a decision. Yields evictions of a pod that repeat, for a beneficiary that has
+        """Record a decision. Yields each repeated eviction of a pod for the same beneficiary, if the beneficiary has
         not started in between.
         """
         return iter(list(self._note(Step(before, decision))))

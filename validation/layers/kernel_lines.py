@@ -189,4 +189,4 @@ ILL: Final = re.compile(
     r"|alarm|poison|reset|event 0x",
     re.IGNORECASE,
 )
-"""Words of faults. A line of LOOSE with one of them is unknown."""
+"""Words that tell of a fault. A line that matches LOOSE and has one of these words is unknown."""

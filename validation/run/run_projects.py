@@ -1,4 +1,4 @@
-"""The projects that a scenario needs. They are created, changed and deleted from scenario to scenario of a group."""
+"""The projects that a scenario needs. Between two scenarios of a group, projects are created, changed and deleted."""
 
 import asyncio
 import contextlib

@@ -19,7 +19,7 @@ CONNECT_SECONDS: Final = 15.0
 GRACE_SECONDS: Final = 15.0
 """Maximum time for the answer after the timeout of the tool."""
 SAMPLE_SECONDS: Final = 60.0
-"""Maximum time from the end of a load to the end of the first reading beside it."""
+"""Maximum time after the end of a load for the first reading to be complete, if none was complete during the load."""
 MAX_OUTPUT_BYTES: Final = 8 << 20
 _BLOCK_BYTES: Final = 1 << 16
 _PATH: Final = "/usr/local/bin:/usr/local/sbin:/usr/sbin:/sbin"

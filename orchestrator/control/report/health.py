@@ -1,8 +1,8 @@
 """The health of the operator, and the two pages for Kubernetes' probes.
 
 `/healthz` fails if the scheduling loop of a leader stands still, so that Kubernetes restarts the process. `/readyz`
-also fails while decisions fail: a restart would not repair that, but administrators see it. `/readyz` names skipped
-objects, but does not fail because of them: no user can make the operator unready by a pod.
+also fails while decisions fail: a restart would not repair failing decisions, but administrators see an unready pod.
+`/readyz` names skipped objects, but does not fail because of them: no user can make the operator unready by a pod.
 """
 
 from collections.abc import Callable, Iterable

@@ -49,7 +49,7 @@ RULES: Final = (
 )
 """The rules by which pods are evicted. Any other rule counts as `other`."""
 FAILURES: Final = ("unanswered", "budget", "forbidden", "overtaken", "refused", "mistake")
-"""The kinds of failures of requests to the API server about pods."""
+"""The reasons for which a request about a pod can fail at the API server."""
 DECISION_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 WAIT_BUCKETS: Final = (5.0, 30.0, 120.0, 600.0, 1800.0, 7200.0, 28800.0, 86400.0, 604800.0)
 
@@ -252,7 +252,9 @@ class OperatorMetrics:
         return Page(page.text(), content_type=CONTENT_TYPE)
 
     def _note_starting(self, reading: Reading, plan: Plan) -> None:
-        """Store, for workloads that start now, the beginning of their wait, by uid of their first bound pod."""
+        """For each workload that starts now, store the time since which it was pending. The key is the uid of its
+        first bound pod.
+        """
         first = {binding.workload: binding.pod for binding in reversed(plan.bindings)}
         if len(self._starting) > MAX_STARTING:  # entries of bindings that were never carried out
             self._starting.clear()

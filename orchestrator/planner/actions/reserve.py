@@ -50,7 +50,9 @@ _MAX_RESERVATIONS = 4
 _MAX_TRIES = 16
 
 Ending = tuple[tuple[bool, int, int, int, str, str], Workload, Pod]
-"""A running pod with its sort key: pods with a known end first, in order of their ends, then the others by node."""
+"""A sort key, a workload, and a running pod of it. Pods with a known end come first, in the order of their ends.
+Then come the other pods, node by node.
+"""
 
 
 def starving_since_us(session: Session, workload: Workload) -> int:
@@ -133,13 +135,17 @@ class ReservationPolicy(ReclaimPolicy):
     def is_closed(
         self, workload: Workload, requested: Amounts, project: str, *, frees_gpus: bool = True
     ) -> bool:
-        """Return whether a project may not lose any pod. The own project may always lose backfilled pods."""
+        """Return whether no pod of the project may be evicted for the workload. The own project may always lose
+        backfilled pods.
+        """
         return project != workload.project and super().is_closed(
             workload, requested, project, frees_gpus=frees_gpus
         )
 
     def falls_below_quota(self, workload: Workload, candidates: Sequence[Candidate]) -> bool:
-        """Return whether another project would fall below its quota. The own project gets the GPUs that it loses."""
+        """Return whether another project would fall below its quota. The workload's own project keeps the GPUs of
+        its backfilled pods, so it does not count.
+        """
         others = [candidate for candidate in candidates if candidate.project != workload.project]
         return bool(others) and super().falls_below_quota(workload, others)
 
@@ -162,8 +168,8 @@ def _claim(session: Session, workload: Workload, chunk: Chunk) -> tuple[Entitlem
     The tier is None if the project is not entitled to the request, or if a limit or quota excludes it. Workloads of
     the project that are behind this one in the queue do not count.
 
-    If a limit is too small for this workload and the non-preemptible workloads behind it, these must end first. Then
-    the second value is true, and the scheduler reserves no nodes yet.
+    If a limit is too small for this workload and the non-preemptible workloads behind it, the non-preemptible workloads
+    must end first. Then the second value is true, and the scheduler reserves no nodes yet.
     """
     checkpoint = session.ledger.checkpoint()
     behind = [

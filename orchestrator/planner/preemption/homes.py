@@ -1,4 +1,5 @@
-"""Pods that the repacking search took off their nodes: which of them cannot return to their original placement.
+"""Pods that the repacking search took off their nodes, and a test for pods that cannot return to their original
+placement.
 
 The search removes all candidates from the ledger, places other pods, and finds out here which candidates must migrate.
 """
@@ -148,7 +149,9 @@ class Homes:
         return total
 
     def crowd(self) -> list[Lifted]:
-        """Return pods of which at least one cannot return, smallest first; an empty list if all fit by counting."""
+        """Return pods of which at least one cannot return, smallest first; an empty list if no node lacks an amount
+        for its pods together.
+        """
         for position, homes in self._by_position.items():
             crowd = _crowd(self._ledger.nodes[position], homes, self._names)
             if crowd:

@@ -31,9 +31,10 @@ class WithinQuota:
         self._now: dict[tuple[str, str | None], tuple[int, frozenset[str]]] = {}
 
     def pods(self, side: str, model: str | None) -> frozenset[str]:
-        """Return the ids of the side's pods within quota.
+        """Return the ids of the pods within quota of `side`, which is a project or a department.
 
-        If `model` is given, pods that GPUs of another model would serve as well are left out.
+        If `model` is given, the pods on GPUs of this model that exceed the quota for it are left out. GPUs of another
+        model would serve those pods as well.
         """
         changes = self._changes(side)
         at_start = self._pods_at_start(side, model)

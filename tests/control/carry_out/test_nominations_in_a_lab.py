@@ -46,7 +46,9 @@ pytestmark = pytest.mark.lab
 
 NODE = "dgx1-1"
 GOES_ON = {"muster.dev/lab-stop-seconds": "1000"}
-"""Annotations of a pod that continues after its deletion until they are changed."""
+"""Annotations of a pod whose containers take 1,000 seconds to stop. A test changes the annotation to let the pod
+end.
+"""
 
 
 @pytest.fixture
