@@ -132,7 +132,7 @@ class ClusterState:
         self.unstarted.pop(name, None)
 
     def _sized(self, workload: Workload) -> Workload:
-        """Convert requests for GPU memory to the portion that quotas count: that of the smallest GPU with enough
+        """Convert requests for GPU memory to the portion that quotas count: the portion of the smallest GPU with enough
         memory.
         """
         if not any(pod.request.gpu_memory_mib for pod in workload.pods):
@@ -147,7 +147,7 @@ class ClusterState:
 
 
 def _states(pods: Sequence[Pod]) -> tuple[bool, bool, bool, bool]:
-    """Return whether pods are pending, whether some run, are nominated, and are bound but not started."""
+    """Return, for each of four states, whether a pod is in it: pending, running, nominated, bound but not started."""
     waits = runs = nominated = unstarted = False
     for pod in pods:
         state = pod.state

@@ -61,7 +61,7 @@ ACTIONS: Sequence[tuple[tuple[str, ...], Callable[[Session], None]]] = (
     (("stale",), evict_stale),
     (("nominations",), withdraw_broken),
 )
-"""The steps in their order. A step with two names runs if either of them is allowed."""
+"""The steps in their order. A step with two names runs if one of the names is allowed."""
 
 ACTION_NAMES = frozenset(name for names, _ in ACTIONS for name in names)
 

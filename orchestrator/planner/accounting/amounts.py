@@ -59,7 +59,7 @@ def entitled(quota: int, limit: int, share: int) -> int:
 
 
 def entitled_amounts(figures: Figures) -> Amounts:
-    """`entitled` for every resource."""
+    """Return the result of `entitled` for each resource."""
     quota, limit, share = figures.quota, figures.limit, figures.share
     return (
         entitled(quota[0], limit[0], share[0]),

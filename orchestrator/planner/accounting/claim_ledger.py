@@ -60,9 +60,9 @@ _NOTHING: Final = Granted()
 class ClaimLedger:
     """The claims with their devices and users, changed when a decision places or evicts pods.
 
-    `problems` has, by pod id, the reason why the pod's claims cannot be allocated on any node. Missing devices are no
-    such reason. Two claims can hold the same device: `doubles` maps the claim that loses the device to the claim that
-    keeps it. A claim of another scheduler always keeps its devices.
+    `problems` has, by pod id, the reason why the pod's claims cannot be allocated on any node. If only devices are
+    missing, the pod has no entry. Two claims can hold the same device: `doubles` maps the claim that loses the device
+    to the claim that keeps it. A claim of another scheduler always keeps its devices.
     """
 
     def __init__(self) -> None:
@@ -105,8 +105,9 @@ class ClaimLedger:
                 self.allocator.ledger.take(listed.allocation)
 
     def _find_doubles(self) -> dict[str, str]:
-        """Return, for each claim that loses a device to another claim, the key of the claim that keeps the device. A
-        claim of another scheduler keeps it, else the first claim by key.
+        """Return, for each claim that loses a device to another claim, the key of the claim that keeps the device. If
+        one of the claims belongs to another scheduler, this claim keeps the device. Otherwise the first claim by key
+        does.
 
         On a shared device, the claims beyond its capacity lose it.
         """

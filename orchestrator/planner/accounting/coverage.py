@@ -139,7 +139,7 @@ def covered_pods(
 
 
 def _fill(remaining: list[int], candidate: Victim, counted: Iterable[int]) -> bool:
-    """If the candidate fits into the rest of the quota, subtract it. Return whether it fits."""
+    """If the candidate fits into the rest of the quota, subtract its amounts from the rest. Return whether it fits."""
     pods = candidate.pods
     held = pods[0].request.amounts if len(pods) == 1 else chunk_amounts(pods)
     for resource in counted:

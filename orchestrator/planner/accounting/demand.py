@@ -27,7 +27,9 @@ from orchestrator.planner.model import DEVICE_MILLI, Amounts, Constraints, Pod, 
 from orchestrator.planner.node_sets import NodeSet, NodeSets, node_types_for
 
 MAX_NESTED = 64
-"""Maximum number of node sets of a project that are compared. More sets are bounded each alone and by their union."""
+"""Maximum number of node sets of a project that are compared. If there are more, each set has its own bound, and the
+union of all sets has one.
+"""
 
 Block = tuple[NodeSet, list[int]]
 """A set of nodes, and the amounts that only these nodes can serve."""

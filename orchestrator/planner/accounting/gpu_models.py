@@ -66,7 +66,7 @@ def may_take(ledger: Ledger, workload: Workload, gpu_milli: int, model: str) -> 
 
 
 ModelAmounts = dict[tuple[str, str], int]
-"""By project and model, in `gpu_milli`."""
+"""Amounts of GPUs by project and model, in `gpu_milli`."""
 
 
 class GpuModels:

@@ -427,7 +427,9 @@ class Ledger:
     def _charge_terminating(
         self, workload: Workload, request: Request, account: NodeAccount, sign: int
     ) -> None:
-        """Add a terminating pod to the use that counts for limits and, if it is non-preemptible, for quotas."""
+        """Add a terminating pod to the use that counts for limits. If the pod is non-preemptible, its use counts for
+        quotas too.
+        """
         for project in self.tree.limited.get(workload.project, ()):
             for resource, amount in enumerate(request.amounts):
                 self.terminating[project][resource] += sign * amount
@@ -447,7 +449,9 @@ class Ledger:
 
 
 def capacity(nodes: Iterable[Node]) -> Amounts:
-    """Return the capacity that projects share: that of the schedulable nodes without the use by other schedulers."""
+    """Return the capacity that projects share: the capacity of the schedulable nodes without the use by other
+    schedulers.
+    """
     gpu = cpu = memory = 0
     for node in nodes:
         if node.schedulable:

@@ -21,7 +21,7 @@ from orchestrator.planner.traits import (
 
 _MAX_SPREAD_SCORE = 100
 _Selection = tuple[PodSelector, ...]
-"""The pods that every one of the selectors selects."""
+"""A set of selectors; it selects the pods that each of them selects."""
 
 
 class Hindrance(NamedTuple):
@@ -73,7 +73,7 @@ class _Kind:
 
 
 class _Resident:
-    """The counts of a pod on a node. In a trial, one pod can be counted twice there for a moment."""
+    """The counts of a pod on a node. During a trial, a pod can be counted twice on a node."""
 
     __slots__ = ("held", "kind", "releasing")
 
@@ -219,8 +219,8 @@ class Neighbours:
         ]
 
     def keeps(self, nominees: Iterable[tuple[Pod, int]]) -> bool:
-        """Return whether the constraints of these nominated pods are met, except of pods that are no longer on the
-        ledger.
+        """Return whether the constraints of these nominated pods are met, apart from the constraints of pods that are
+        no longer on the ledger.
         """
         return all(
             self.is_met(pod, position)

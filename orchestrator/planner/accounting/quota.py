@@ -12,21 +12,21 @@ def quota_excess(
     """Return a message about quotas that cannot be guaranteed together; None if all can.
 
     `projects` maps a name to (parent, quota_gpu_milli). The sum of the quotas in a department may not exceed the
-    department's quota. The sum of the top level may not exceed `capacity_gpu_milli`. Quotas of None (unlimited) are not
-    in a sum.
+    department's quota. The sum of the top level may not exceed `capacity_gpu_milli`. A quota of None (unlimited) does
+    not count in a sum.
     """
     return _excess(projects, capacity_gpu_milli, gpus, "GPUs")
 
 
 def cpu_excess(projects: Mapping[str, tuple[str | None, int | None]], capacity_cpu_milli: int) -> str | None:
-    """`quota_excess` for CPU; amounts are `cpu_milli`."""
+    """Return the message of `quota_excess` for CPU; amounts are `cpu_milli`."""
     return _excess(projects, capacity_cpu_milli, gpus, "CPUs")
 
 
 def memory_excess(
     projects: Mapping[str, tuple[str | None, int | None]], capacity_memory_bytes: int
 ) -> str | None:
-    """`quota_excess` for memory; amounts are `memory_bytes`."""
+    """Return the message of `quota_excess` for memory; amounts are `memory_bytes`."""
     return _excess(projects, capacity_memory_bytes, _gibibytes, "of memory")
 
 
@@ -77,7 +77,8 @@ def gpu_model_excess(
     projects: Mapping[str, tuple[str | None, int | None, Mapping[str, int]]],
     capacity_gpu_milli: Mapping[str, int],
 ) -> str | None:
-    """`quota_excess` for the quotas of GPU models: of one project, of a department's projects, of all projects.
+    """Return the message of `quota_excess` for the quotas of GPU models: of one project, of a department's projects, of
+    all projects.
 
     `projects` maps a name to (parent, total quota, quota by model), `capacity_gpu_milli` a model to its total.
     """
@@ -148,7 +149,9 @@ class ProjectTree:
         )
 
     def nearest(self, name: str, seconds: Callable[[Project], int | None]) -> int:
-        """Return the project's value; without one, the value of the nearest department that has one, else 0."""
+        """Return the project's own value. If the project has none, return the value of the nearest department that
+        has a value, else 0.
+        """
         own_settings = (seconds(self.projects[ancestor]) for ancestor in self.lineage[name])
         return next((value for value in own_settings if value is not None), 0)
 

@@ -10,8 +10,8 @@ Each level of the tree is divided in these steps. The total of a level is the sh
 4. The portions are rounded down to whole devices, once and at the end, so that a job can use a share. The remaining
    devices are given one each to the largest remainders, then to the older project.
 
-No share exceeds the demand, and the sum never exceeds the total unless the quotas themselves do. The demand of a
-department is that of its projects within their limits. All arithmetic is exact, in integers.
+No share exceeds the demand, and the sum of the shares never exceeds the total, unless the sum of the quotas does. The
+demand of a department is the sum of its projects' demands within their limits. All arithmetic is exact, in integers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from orchestrator.planner.accounting.quota import ProjectTree
 from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Amounts
 
 ModelAmounts = Mapping[tuple[str, str], int]
-"""By project and GPU model, in `gpu_milli`."""
+"""Amounts of GPUs by project and GPU model, in `gpu_milli`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,9 @@ def total_demand(
 
 
 def total_model_demand(tree: ProjectTree, demand: ModelAmounts) -> dict[tuple[str, str], int]:
-    """`total_demand` for the bounded GPU models; demand beyond a project's own limit for a model is not subtracted."""
+    """Return the result of `total_demand` for the bounded GPU models. Demand beyond a project's own limit for a
+    model is not subtracted.
+    """
     totals = {key: amount for key, amount in demand.items() if key[0] in tree.projects}
     if not totals:
         return {}

@@ -31,8 +31,8 @@ def may_evict_now(session: Session, waiting: Iterable[Workload]) -> list[Workloa
     The victims of the first pods of an elastic workload can be nominated to other nodes. If more pods were evicted for
     the workload now, it would evict these victims again before its first pods have started.
 
-    Example: pod 1 of a job evicts a victim from node a, and the victim is nominated to node b. Pod 2 must not evict it
-    there.
+    Example: pod 1 of a job evicts a victim from node a, and the victim is nominated to node b. Pod 2 of the job must
+    not evict the victim from node b.
     """
     return [workload for workload in waiting if not session.waits_for_its_seat(workload)]
 
@@ -129,7 +129,7 @@ def nominate_victims(
 
 
 Size = tuple[int, int, int]
-"""GPUs (or the fraction of each device), CPU and memory."""
+"""A request: GPUs (or the fraction of each device), CPU and memory."""
 
 
 class Hopeless:

@@ -39,7 +39,9 @@ _MAX_FAILED_EXCHANGES = 4
 
 
 def can_reclaim_for(session: Session, level: EntitlementTier) -> list[Workload]:
-    """Return the workloads of this tier (by project alone) that wait for capacity and for which pods may be evicted."""
+    """Return the workloads whose project alone is of this tier, without its departments, that wait for capacity and
+    for which pods may be evicted.
+    """
     return [
         workload
         for workload in may_evict_now(
@@ -145,8 +147,8 @@ class MovesWithinQuota:
         self._failed_exchanges = 0
 
     def evict_and_move(self, workload: Workload) -> Losses | None:
-        """Evict and migrate pods so that the next chunk fits. Return the evicted ones; None, with no change, if
-        impossible.
+        """Evict and migrate pods so that the next chunk fits. Return the evicted pods. Return None, with no change, if
+        that is impossible.
         """
         session = self._session
         if self._cap == 0 or self._failures >= _MAX_FAILURES:
@@ -211,7 +213,7 @@ class MovesWithinQuota:
         return self._running(victims) if len(victims) > 1 and 0 < smallest <= free else None
 
     def _running(self, victims: Iterable[Victim]) -> set[str]:
-        """Return the pods (ids) of the victims that run. Nominated pods are not running yet."""
+        """Return the ids of the victims' running pods. Nominated pods are not running yet."""
         is_nominated = self._session.seats.is_nominated
         return {pod.id for victim in victims for pod in victim.pods if not is_nominated(pod)}
 

@@ -83,7 +83,7 @@ def arrange(
 ) -> Placing | None:
     """Place the chunk and all started workloads again on the ledger. Return None, with no change, if they do not fit.
 
-    `only_now`: use only GPUs that are free now, so that all of them start.
+    `only_now`: use only GPUs that are free now, so that the chunk and all started workloads start in this decision.
     """
     parts = [(other, group) for other in started for group in session.seats.new_chunks(other)]
     session.work.spend(_WORK_OF_PART * len(parts))

@@ -50,7 +50,7 @@ class Option(NamedTuple):
     has_started: bool
 
     def harm(self, protected: int) -> Harm:
-        """Return the harm; `protected` is the number that the policy compares first."""
+        """Return the harm; `protected` is a number of the policy, which is compared first."""
         return (
             protected,
             self.has_started,
@@ -278,7 +278,9 @@ class _Node:
         return total - sum(costs[: max(0, missing)])
 
     def _excess_without_lost(self, freed: Mapping[int, int], total: int) -> int | None:
-        """`_excess_of_devices` for a node that lost N GPUs with unknown indices: N free whole GPUs do not count."""
+        """Return the result of `_excess_of_devices` for a node that lost N GPUs with unknown indices. N free whole
+        GPUs do not count.
+        """
         portion, lost = self._need.portion_milli, self._lost
         costs: list[int] = []
         for device, free in enumerate(self._free):

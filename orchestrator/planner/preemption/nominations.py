@@ -235,7 +235,7 @@ def _exchange(
 
 
 def _keep_for_successors(session: Session, workload: Workload, inherited: set[str]) -> None:
-    """Keep the nominations of pods whose gang is incomplete because other pods of the gang are still terminating."""
+    """Keep the nominations of pods in an incomplete gang whose other pods are still terminating."""
     if not any(pod.state is PodState.RELEASING and not pod.stuck for pod in workload.pods):
         return
     startable = {pod.id: pod for chunk in session.queues.chunks(workload.id) for pod in chunk}

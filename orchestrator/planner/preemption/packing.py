@@ -180,7 +180,8 @@ class Packing:
 
 
 def _slots(parcel: Parcel, spaces: Sequence[Space]) -> Iterator[Slot]:
-    """Yield placements of the parcel: the original placement, then devices on which fewer pods were before.
+    """Yield placements of the parcel: the original placement, then other devices. Devices that fewer pods used before
+    the search come first.
 
     Of placements that leave equal free amounts, only one is yielded.
     """
@@ -213,7 +214,9 @@ def _is_free(space: Space, parcel: Parcel, slot: Slot) -> bool:
 
 
 def _device_sets(space: Space, parcel: Parcel, share_milli: int) -> Iterator[tuple[int, ...]]:
-    """Yield sets of devices that differ in their free amounts. Devices on which fewer pods were before come first."""
+    """Yield sets of devices that differ in their free amounts. Devices that fewer pods used before the search come
+    first.
+    """
     if not parcel.count:
         yield ()
         return

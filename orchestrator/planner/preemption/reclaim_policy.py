@@ -99,7 +99,7 @@ class ReclaimPolicy:
     def is_closed(
         self, workload: Workload, requested: Amounts, project: str, *, frees_gpus: bool = True
     ) -> bool:
-        """Return whether no rule lets the project lose any pod now."""
+        """Return whether every rule forbids now to evict a pod of the project."""
         ours, theirs = self._divergence_point(workload.project, project)
         if ours is None or theirs is None:
             return True
@@ -302,7 +302,7 @@ class ReclaimPolicy:
         *,
         behind: Amounts = (0, 0, 0),
     ) -> EvictionReason | None:
-        """Return the rule by which the project may lose a pod now; if `victim` is given, a pod with these amounts.
+        """Return the rule by which the project may lose a pod now. If `victim` is given, it is the amounts of this pod.
 
         A victim must use a resource of which its side holds too much. If the side only borrows GPUs, the eviction of a
         pod without GPUs has no effect: the pod would start again. `behind` is subtracted before the comparison with the
