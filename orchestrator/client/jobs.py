@@ -334,7 +334,7 @@ class WorkloadClient:
     async def _used_paths(self, submission: Submission, scope: Scope, host: str) -> set[str]:
         """Return the paths that other Ingresses use on the host. Without a host, return the paths of all hosts.
 
-        Only this project has Ingresses for its host. If the user cannot list Ingresses, return the short paths
+        No other project has Ingresses for the project's host. If the user cannot list Ingresses, return the short paths
         `/<name>` of the submission, so that it uses none of them.
         """
         if submission.service_type != "ingress":

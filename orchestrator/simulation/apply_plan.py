@@ -78,8 +78,7 @@ def add_successors(snapshot: Snapshot, predecessors: Iterable[str]) -> tuple[Sna
 
 
 def replace_pods(snapshot: Snapshot, predecessors: Iterable[str]) -> tuple[Snapshot, dict[str, str]]:
-    """Return the snapshot with a pending successor instead of each predecessor, and their ids by predecessor.
-
+    """Return the snapshot with a pending successor instead of each predecessor, and the successors' ids by predecessor.
     The successor keeps the nomination of its predecessor.
     """
     return _with_successors(snapshot, frozenset(predecessors), is_deleted=True)

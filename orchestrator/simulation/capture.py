@@ -148,6 +148,6 @@ async def _dynamic(transport: Transport) -> tuple[list[DynamicObject], list[str]
 
 
 async def _owners(transport: Transport, resource: Resource) -> Mapping[str, Object]:
-    """The metadata of the resource's objects by uid. A workload has the age of its owner."""
+    """The metadata of the resource's objects by uid. The planner takes the age of a workload from its owner."""
     page = await transport.list(resource.path(), Object)
     return {owner.metadata.uid: owner for owner in page.items}

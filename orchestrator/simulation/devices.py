@@ -22,7 +22,9 @@ class Devices:
             used[device] += request.portion_milli(self.nodes[node].gpu_memory_mib)
 
     def choose(self, node: str, request: Request) -> tuple[int, ...] | None:
-        """Occupy and return the first idle devices, or for a fraction the fullest that fit. None: too few fit."""
+        """Occupy and return the first idle devices; for a fraction, the fullest devices with enough left. None: too
+        few devices fit.
+        """
         used = self._used[node]
         if request.is_shared:
             max_used_milli = DEVICE_MILLI - request.portion_milli(self.nodes[node].gpu_memory_mib)

@@ -25,7 +25,8 @@ _MADE: dict[type, type[msgspec.Struct]] = {}
 def completed(
     form: type[FormType], covered: Mapping[type, Iterable[str]], *replaced: Field
 ) -> type[FormType]:
-    """The form with more fields: of each class in `covered`, those that are not named there. They are UNSET by default.
+    """The form with more fields: for each class in `covered`, the fields that `covered` does not name. They are UNSET
+    by default.
 
     `replaced` are fields of the form that get another type: name, type and default.
     """

@@ -176,7 +176,7 @@ class PodForm(RequestForm, frozen=True, kw_only=True):
 
 
 class WorkloadForm(RequestForm, frozen=True, kw_only=True):
-    """A workload: the request of each of its pods, and their number, or a list of them.
+    """A workload: the request of each of its pods, and the number or a list of the pods.
 
     If `pods` is a number, `on` is the node of all pods, or a list of nodes for the first pods; other pods are pending.
     Defaults: one pod; `created` in the order of the file; `priority` 50, interactive 100; interactive workloads are not

@@ -115,7 +115,7 @@ class WorkloadView:
 
     @property
     def is_final(self) -> bool:
-        """Whether it has ended and does not run again: Succeeded, Failed or TimedOut."""
+        """Whether the workload has ended and does not run again: Succeeded, Failed or TimedOut."""
         return self.status in FINAL
 
     @property
@@ -221,7 +221,9 @@ def event_time_us(event: Event) -> int:
 
 
 def duration_seconds(view: WorkloadView, now_us: int) -> int | None:
-    """Return the time from the first pod's start to the end or to now; None for a suspended one, which has no pods."""
+    """Return the time from the first pod's start to the end or to now; None for a suspended workload, which has no
+    pods.
+    """
     if view.started_us is None:
         return None if view.status == SUSPENDED else 0
     return max(0, (view.finished_us or now_us) - view.started_us) // 1_000_000

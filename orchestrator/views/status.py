@@ -49,7 +49,7 @@ _PRECEDENCE: Final = (RUNNING, CREATING, TERMINATING, PENDING, UNKNOWN)
 
 
 def workload_status(workload: Job | StatefulSet | None, pods: Sequence[Pod]) -> str:
-    """Return the status of a workload; None is a workload without a Job or StatefulSet."""
+    """Return the status of a workload; `workload` is None if the pods have no Job or StatefulSet."""
     if workload is not None and workload.metadata.deletion_timestamp is not None:
         return next(filter(None, map(_stuck, pods)), TERMINATING)
     if isinstance(workload, Job):

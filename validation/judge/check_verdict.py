@@ -93,7 +93,7 @@ class StepResult:
     differences: Sequence[str] = ()
     evidence: Evidence = NO_EVIDENCE
     causes: Sequence[str] = ()
-    """If the step did not end as expected: why pods do not run."""
+    """Why pods do not run, if the step did not end as expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +291,8 @@ def waive(
 ) -> Judgement:
     """Return the judgement. If waivers excuse every sentence of a failure, it becomes WAIVED.
 
-    `said` are the sentences of the failure. If it is empty, as for a check of hosts, they are in the reason.
+    `said` are the sentences of the failure. If `said` is empty, as for a check of hosts, the sentences are in the
+    reason.
     """
     excused = accepted(waivers, check_id, judgement.verdict, said or sentences(judgement.reason), today)
     if not excused:

@@ -38,8 +38,8 @@ class NodeSeen(
 ):
     """A node as it is from now on. `gpus` counts whole devices; a deleted node has none.
 
-    The API server gives the `uid`, the kubelet reads the `system_uuid`. `node_type` is the group of nodes to which the
-    node belongs; projects can be limited to groups; empty: no group. A `cordoned` node takes no new pods.
+    The API server gives the `uid`, the kubelet reads the `system_uuid`. `node_type` is the group of the node, empty
+    without a group; projects can be limited to groups. A `cordoned` node takes no new pods.
     """
 
     t_ms: int
@@ -71,7 +71,7 @@ class ProjectSet(
     """A project with its guaranteed quota, as a scenario creates or changes it.
 
     Its interactive jobs end after `interactive_limit_ms`; 0: no limit. Its jobs may be only on nodes of the given
-    types; none: on all nodes.
+    types; without types, they may be on all nodes.
     """
 
     t_ms: int

@@ -269,7 +269,9 @@ class ClaimGrants:
     async def _reserve_as_it_is(
         self, path: str, claim: ResourceClaim, pod: Pod, grant: ClaimGrant | None
     ) -> None:
-        """Reserve the claim. Raises _Changed if it has changed since it was read, Conflict if the pod cannot use it."""
+        """Reserve the claim. Raises _Changed if the claim has changed since it was read, Conflict if the pod cannot
+        use the claim.
+        """
         metadata, status = claim.metadata, claim.status
         if grant is not None and not grant.extended and grant.claim.uid != metadata.uid:
             raise _conflict(f"the claim {path} was made anew")

@@ -2,7 +2,7 @@
 
 Only differences from the watch's state and from started writes are written. A pod has at most one such request at a
 time; a newer decision is written after it. An ended nomination is removed only after the new nominations were answered.
-If the operator ends in between, no nomination is lost, and the next decision resolves double ones.
+If the operator ends in between, no nomination is lost, and the next decision resolves double nominations.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class Nominations:
         return uid in self._denied
 
     def of(self, pod: Pod) -> Placement | None:
-        """Return the nomination of the pod, or of its successor, with started writes."""
+        """Return the nomination of the pod, or of its successor. A started write counts as done."""
         uid = pod.metadata.uid
         return self._pods.nominations[uid] if uid in self._pods.nominations else nomination_of(pod)
 
@@ -115,7 +115,9 @@ class Nominations:
         self._under_way[uid] = asyncio.get_running_loop().create_future()
 
     def settle(self, pod: Pod, written: Placement | None) -> None:
-        """End the request for the pod, which wrote `written`. If a later decision differs, start its write."""
+        """End the request that wrote `written` on the pod. If a later decision differs, start the write of its
+        nomination.
+        """
         uid = pod.metadata.uid
         future = self._under_way.pop(uid, None)
         if future is not None:

@@ -54,7 +54,9 @@ class ReservationPods:
         await self._requests.close()
 
     def plan(self, node: str, index: int) -> GpuReservation:
-        """Return a new reservation, whose pod is created later. Its random name is not in an old report of an agent."""
+        """Return a new reservation, whose pod is created later. Its name is random, so no old report of an agent has
+        this name.
+        """
         reservation = GpuReservation(f"{NAME_PREFIX}{secrets.token_hex(5)}", node, index, index)
         self.by_name[reservation.name] = reservation
         return reservation

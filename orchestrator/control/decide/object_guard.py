@@ -137,8 +137,8 @@ class ObjectGuard:
     ) -> Callable[[Change[Seen]], None]:
         """Return a function that calls `tell` with a change, and raises nothing.
 
-        `tell` also calls the followers. If it raises, the followers get a change that deletes the object. A bound pod
-        is not deleted but replaced by a pod without content.
+        `tell` also calls the followers. If `tell` raises, the followers get a change that deletes the object. A bound
+        pod is not deleted but replaced by a pod without content.
         """
         enter, leave = self.last.enter, self.last.leave
 

@@ -38,7 +38,9 @@ workloads takes about 25 plans, most of them for few workloads.
 SEARCH_SECONDS: Final = 30.0
 """Maximum time of a search; it must be less than STUCK_SECONDS of `health`."""
 FEW: Final = 2
-"""Up to this number of workloads are culprits without a check whether a node or project is the cause."""
+"""If at most this number of workloads are culprits, the search does not check whether a node or project is the
+cause.
+"""
 
 Planner = Callable[[Snapshot], Plan]
 Object = Workload | Node | Project
@@ -171,7 +173,7 @@ class Quarantine:
         self, snapshot: Snapshot, culprits: list[Culprit], undecided: tuple[str, ...]
     ) -> Plan | None:
         """Return the plan without the culprits, or None. Their devices have the first form for which the planner
-        does not raise. It is None if the planner raises for each form.
+        does not raise. The result is None if the planner raises for each form.
         """
         for as_foreign in (False, True):
             try:
@@ -262,9 +264,7 @@ class _Search:
         return alone, unknown
 
     def _alone(self, chunk: list[Key], kind: str) -> tuple[list[Key], list[Key]]:
-        """Return the objects of a failing chunk with which alone the planner raises, and the objects that could not
-        be tried.
-        """
+        """Return the objects of a failing chunk that make the planner raise, and those that could not be tried."""
         if len(chunk) <= 1:
             self.why.update(dict.fromkeys(chunk, self._last))
             return chunk, []

@@ -177,8 +177,8 @@ def _claim(events: Sequence[Event], view: str) -> tuple[str, str] | Judgement:
 def _judge_log(answer: AnswerSeen, during: Sequence[Event]) -> Judgement:
     """Judge a printed log by two logs of the kubelet. A log only grows.
 
-    The printed log must begin with the log from before. The log from after must begin with the printed log. The last
-    printed line may be cut.
+    The printed log must begin with the kubelet's log from before the command. The kubelet's log from after the command
+    must begin with the printed log. The last printed line may be cut.
     """
     place = during.index(answer)
     requests = [

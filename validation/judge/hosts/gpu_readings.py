@@ -87,8 +87,8 @@ def judge_pcie(
 ) -> Judgement:
     """Judge whether each link has its generation and width. The link of an idle GPU can be slow, so it proves nothing.
 
-    `samples` are readings under load. If one has the full generation, that is proof for a GPU that was idle. A lower
-    generation under load is a fault.
+    `samples` are readings under load. A reading with the full generation proves the link of a GPU that was idle before.
+    A lower generation under load is a fault.
     """
     gpus = all_gpus(hosts)
     if not gpus:
@@ -134,4 +134,6 @@ def judge_pcie(
 
 
 _LINK: Final = "pci/pci_gpu_link_info/"
-"""Path of the elements of the PCIe link. Those whose names begin with `max_` have the maximum of GPU and host."""
+"""Path of the elements of the PCIe link. The elements whose names begin with `max_` have the maximum of GPU and
+host.
+"""

@@ -30,7 +30,7 @@ class Outcome(StrEnum):
 
 Group = tuple[int, ...]
 Search = Generator[Group, Outcome, None]
-"""Yields the next group to test, and takes the outcome. It ends after at most `max_tests(hosts)` groups."""
+"""Yields the next group to test, and takes the outcome. A search ends after at most `max_tests(hosts)` groups."""
 
 
 def faults_at_most(hosts: int) -> int:
