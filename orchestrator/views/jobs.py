@@ -46,8 +46,7 @@ class Listing:
     """The objects of one or more namespaces as they were read. `projects` maps a namespace to its project.
 
     `owners` are the owners of pods, Jobs and StatefulSets, of any kind. `around` has, by namespace, the PVCs, events
-    and nodes from which the reason of a pod that does not start is derived. `has_all_jobs`: the namespaces have no
-    other Jobs.
+    and nodes that give the reason why a pod is not started. `has_all_jobs`: the namespaces have no other Jobs.
     """
 
     projects: Mapping[str, str]
@@ -80,10 +79,8 @@ class WorkloadView:
     """One workload as people see it. `gpu_milli` is the request of all of its pods together.
 
     A workload that requests memory of GPUs has no `gpu_milli`, because the fraction of a device depends on the node. It
-    has the amount in `gpu_memory`, as it was written, on `gpu_count` devices.
-
-    `around` has the PVCs, events and nodes from which the reason of a pod that does not run is derived. `delay` is the
-    reason why a job with dependencies has not started.
+    has the amount in `gpu_memory`, as it was written, on `gpu_count` devices. `around` has the PVCs, events and nodes
+    that give the reason why a pod does not run. `delay` is why a job with dependencies has not started.
     """
 
     name: str
@@ -221,9 +218,7 @@ def event_time_us(event: Event) -> int:
 
 
 def duration_seconds(view: WorkloadView, now_us: int) -> int | None:
-    """Return the time from the first pod's start to the end or to now; None for a suspended workload, which has no
-    pods.
-    """
+    """Return the time from the first pod's start to the end or to now; None while the workload is suspended."""
     if view.started_us is None:
         return None if view.status == SUSPENDED else 0
     return max(0, (view.finished_us or now_us) - view.started_us) // 1_000_000
@@ -428,9 +423,7 @@ class _Addresses:
 
 
 def _ingress_urls(ingress: Ingress) -> list[str]:
-    """Return the URLs of an ingress. The list is empty while its status has no address, because then no controller
-    serves it.
-    """
+    """Return the URLs of an ingress; empty while no controller serves it, so that its status has no address."""
     addresses = _hosts(ingress)
     return [
         f"{way}://{host}{path}"

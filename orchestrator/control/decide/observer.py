@@ -87,8 +87,7 @@ class Observer:
         with_gpu_nodes: bool = False,
         guard: ObjectGuard | None = None,
     ) -> None:
-        """`dra_version` is the version of resource.k8s.io that the API server serves, None without dynamic resource
-        allocation.
+        """`dra_version` is the version of resource.k8s.io that the API server serves; None without such a version.
 
         If `with_gpu_nodes` is set, the reports of agents are cached. `guard` leaves out objects that cannot be handled.
         """
