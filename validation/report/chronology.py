@@ -8,6 +8,8 @@ from typing import Final
 
 from validation.judge.check_verdict import Window
 from validation.judge.events import NodeSeen
+from validation.judge.hosts.drift import Baseline
+from validation.judge.verdict import Verdict
 from validation.judge.waivers import problem as problem_of_waiver
 from validation.report import log
 from validation.report.origin import SIMULATED, Origin, moment
@@ -22,6 +24,7 @@ CLOCKS_DIFFER: Final = timedelta(hours=1)
 """Maximum difference between the wall clock and the clock of the events: the wall clock can be set, or the machine can
 sleep.
 """
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _RUN_ID: Final = re.compile(r"(\d{8}-\d{6})-(lab-real|[a-z]+)-[0-9a-f]{4}", re.ASCII)
 
 
@@ -81,9 +84,8 @@ def _opening(order: _Order) -> Iterator[str]:
         return
     if report.scope.today != run.started[:10]:
         yield f"today is {report.scope.today} in a run that started at {run.started}"
-    named = _RUN_ID.fullmatch(run.id)
-    day, hour = run.started[:10].replace("-", ""), run.started[11:19].replace(":", "")
-    if named is None or named[1] != f"{day}-{hour}" or named[2] != report.target.get("kind"):
+    kind = _kind_of(run.id, run.started)
+    if not kind or kind != report.target.get("kind"):
         yield f"the run {run.id} is not one of a {report.target.get('kind')} that started at {run.started}"
     ids = {entry.id for entry in report.requirements}
     if len(order.results) < len(report.steps) or len(ids) < len(report.requirements):
@@ -91,6 +93,28 @@ def _opening(order: _Order) -> Iterator[str]:
     if len(set(order.selected)) < len(order.selected) or not order.results.keys() >= set(order.selected):
         yield "a check is selected twice, or was not asked for"
     yield from _waivers(report)
+    if report.scope.hosts and report.scope.hosts.baseline:
+        yield from _baseline(report.scope.hosts.baseline, report.scope.hosts.site.name, run.started)
+
+
+def _kind_of(run: str, started: str) -> str:
+    """Return the kind of target in the id of a run that started at this time; empty if the id is not of that time."""
+    named = _RUN_ID.fullmatch(run)
+    day, hour = started[:10].replace("-", ""), started[11:19].replace(":", "")
+    return named[2] if named is not None and named[1] == f"{day}-{hour}" else ""
+
+
+def _baseline(baseline: Baseline, site: str, started: str) -> Iterator[str]:
+    """Yield how the baseline cannot be an earlier record of this site."""
+    if moment(baseline.started) is None or baseline.started > started:
+        yield f"the baseline {baseline.run} started at {baseline.started}, after the run"
+    if not _kind_of(baseline.run, baseline.started):
+        yield f"the baseline {baseline.run} is no run that started at {baseline.started}"
+    digests = [baseline.manifest_sha256, *filter(None, [baseline.identity_sha256])]
+    if baseline.verdict not in list(Verdict) or not all(map(_DIGEST.fullmatch, digests)):
+        yield f"the baseline {baseline.run} has no verdict, or no digest"
+    if baseline.site != site:
+        yield f"the baseline {baseline.run} is of another site"
 
 
 def _waivers(report: Report) -> Iterator[str]:

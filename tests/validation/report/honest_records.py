@@ -68,6 +68,8 @@ def beside_an_earlier_record(out: Path) -> None:
 
     def hosts() -> FakeHosts:
         found = FakeHosts(names=NAMES)
+        site = msgspec.structs.replace(found.scope.site, name="north")
+        found.scope = msgspec.structs.replace(found.scope, site=site)
         if earlier.exists():
             found.scope = msgspec.structs.replace(found.scope, baseline=baseline_of(earlier))
         return found

@@ -20,6 +20,7 @@ from orchestrator.signing_keys import read_private_key
 from tests.validation.report.honest_records import beside_an_earlier_record
 from tests.validation.report.records import three_steps
 from tests.validation.report.test_doctored import accepted_by_the_second
+from tests.validation.report.test_origin import build
 from tests.validation.report.test_record import keys
 from validation.judge.verdict import Verdict, gravest
 from validation.judge.waivers import Waiver
@@ -236,6 +237,29 @@ def test_each_fact_of_the_predicate_is_recomputed_from_the_log(run: Path) -> Non
         report = msgspec.convert(altered, Report)
         assert predicate(report) != signed, path
         assert disagreements(report, again), path
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("started", "2099-01-01T00:00:00Z", "started at 2099-01-01T00:00:00Z, after the run"),
+        ("started", "yesterday", "started at yesterday, after the run"),
+        ("run", "20200101-000000-cluster-beef", "is no run that started at"),
+        ("verdict", "GOOD", "has no verdict, or no digest"),
+        ("manifestSha256", "\u202e", "has no verdict, or no digest"),
+        ("identitySha256", "x", "has no verdict, or no digest"),
+        ("site", "south", "is of another site"),
+    ],
+)
+def test_a_baseline_that_cannot_be_an_earlier_record_of_the_site_is_refused(
+    key: str, value: str, words: str, run: Path, tmp_path: Path
+) -> None:
+    def change(entries: list[Json]) -> None:
+        entries[0]["report"]["scope"]["hosts"]["baseline"][key] = value
+
+    assert verify(run).problems == []
+    problems = verify(build(run, tmp_path / "r", change)).problems
+    assert any("line 1: the baseline " in line and words in line for line in problems), problems
 
 
 def test_a_host_is_no_worse_than_the_verdict_on_all_and_its_facts_are_words(run: Path) -> None:
