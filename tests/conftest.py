@@ -2,8 +2,10 @@
 
 import functools
 import os
+import re
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -27,6 +29,24 @@ def pytest_configure() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@functools.cache
+def _required_marks(expression: str) -> tuple[str, ...]:
+    """Return the marks that each test selected by this expression of `-m` has: of "lab and not rare" it is lab."""
+    if re.search(r"\bor\b|[()]", expression):
+        return ()
+    return tuple(term for term in expression.split(" and ") if term.isidentifier())
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out test files without a required mark: each worker would otherwise import 490 files, in 9 to 22 s."""
+    marks = _required_marks(config.getoption("markexpr"))
+    if marks and collection_path.name.startswith("test_"):
+        text = collection_path.read_text("utf-8")
+        if not all(re.search(rf"\bmark\.{mark}\b", text) for mark in marks):
+            return True
+    return None
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import tomllib
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -82,3 +83,15 @@ def test_files_that_people_look_at_and_their_data_are_tested_with_every_commit()
     files = [file for path in paths for file in (path.rglob("test_*.py") if path.is_dir() else [path])]
     assert {"musterweb", "chart", "cli", "control", "musterlab"} <= {file.parent.name for file in files}
     assert [str(file) for file in files if RARE.search(file.read_text("utf-8"))] == []
+
+
+def test_a_test_file_names_its_marks_itself() -> None:
+    """The conftest leaves out the files whose text lacks the mark of a lane; a mark from elsewhere would be lost."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"][
+        "markers"
+    ]
+    names = "|".join(line.partition(":")[0] for line in declared)
+    elsewhere = re.compile(rf"\bmark\.({names})\b|add_marker")
+    others = [file for file in (ROOT / "tests").rglob("*.py") if not file.name.startswith("test_")]
+    assert [str(file) for file in others if elsewhere.search(file.read_text("utf-8"))] == []
+    assert elsewhere.search("pytestmark = pytest.mark.lab")
