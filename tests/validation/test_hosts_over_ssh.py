@@ -1,5 +1,8 @@
 """`muster validate --site` on real OpenSSH servers, whose programs print recorded output of the tools of hosts."""
 
+import contextlib
+import dataclasses
+import io
 import json
 import os
 import shutil
@@ -16,12 +19,14 @@ from typing import Any
 import pytest
 import yaml
 
+from orchestrator.cli.main import main
 from tests.control.operators import MUSTER
 from tests.deployment.sshd import Sshd, sshd
 from tests.validation.host_defects import XID, without_a_gpu
 from tests.validation.host_doubles import NAMES, outputs
 from tests.validation.replay import assert_second_judge_agrees, run_pytest
 from validation.judge.events import ToolRan
+from validation.layers.tools import TOOLS
 from validation.report import log, record
 from validation.report.assemble import rejudge
 from validation.report.redact import redact
@@ -123,10 +128,17 @@ class Site:
         """Return the settings of a run on the hosts alone."""
         return Settings(target="cluster", parts=["hosts"], out=out, site=self.write(), **more)
 
+    def command(self, out: Path, *arguments: str) -> list[str]:
+        """Return the arguments of `muster` for a run on the hosts alone."""
+        return ["validate", "--site", str(self.write()), "--part", "hosts", "--out", str(out), *arguments]
+
     def validate(self, out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run `muster validate` on the hosts alone."""
-        command = [*MUSTER, "validate", "--site", str(self.write()), "--part", "hosts", "--out", str(out)]
-        return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+        """Run `muster validate` on the hosts alone, in this process: the start of another costs more than the run."""
+        command = self.command(out, *arguments)
+        output, errors = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+            code = main(command)
+        return subprocess.CompletedProcess(command, code, output.getvalue(), errors.getvalue())
 
 
 @pytest.fixture
@@ -256,21 +268,17 @@ def test_hosts_are_reached_over_the_jump_host(site: Site, tmp_path: Path) -> Non
             site.servers["dgx1-1"].key_file.with_suffix(".pub").read_text()
         )
         site.content["access"]["jump"] = {"address": "127.0.0.1", "port": jump.port, "user": jump.user}
-        site.validate(tmp_path / "r")
+        # a process of its own: paramiko does not wait for the process of a ProxyCommand
+        subprocess.run([*MUSTER, *site.command(tmp_path / "r")], capture_output=True, check=False)
         assert steps(tmp_path / "r")["gpus"] == ("PASS", "")
         assert {server.port for server in site.servers.values()} <= jump.forwarded
 
 
-def test_a_tool_that_hangs_is_ended_and_named(site: Site, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_tool_that_hangs_is_ended_and_named(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site.hosts["dgx1-2"].install("dmesg", "exec sleep 3600")
-    script = (
-        "import dataclasses, sys\n"
-        "from validation.layers import tools\n"
-        "tools.TOOLS['kernel-log'] = dataclasses.replace(tools.TOOLS['kernel-log'], seconds=1)\n"
-        "from orchestrator.cli.main import main\n"
-        "sys.exit(main())\n"
-    )
-    monkeypatch.setattr(sys.modules[__name__], "MUSTER", [sys.executable, "-c", script])
+    monkeypatch.setitem(TOOLS, "kernel-log", dataclasses.replace(TOOLS["kernel-log"], seconds=1))
     site.validate(tmp_path / "r")
     assert steps(tmp_path / "r")["faults"] == ("ERROR", "dgx1-2: it did not end within 1 s")
 
@@ -281,8 +289,8 @@ def test_tools_on_a_host_end_with_the_run(site: Site, tmp_path: Path) -> None:
     # a background job of a shell can ignore SIGINT
     start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     muster = [sys.executable, "-P", "-c", f"{start}; {MUSTER[-1]}"]
-    command = [*muster, "validate", "--site", str(site.write()), "--part", "hosts", "--host-test", "nccl"]
-    running = subprocess.Popen([*command, "--out", str(tmp_path / "r")], stderr=subprocess.DEVNULL)
+    command = [*muster, *site.command(tmp_path / "r", "--host-test", "nccl")]
+    running = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while not (marker.exists() and marker.read_text().strip()):
         assert time.monotonic() < deadline

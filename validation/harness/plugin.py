@@ -21,7 +21,7 @@ from validation.planned_checks import Check, plan
 from validation.run.session import Settings, ValidationSession, acceptance_of, chosen_size, exit_code
 from validation.scenario.loaded import LoadedScenario
 from validation.scenario.loader import SUFFIX, find, load, with_predecessors
-from validation.scenario.scaling import Size, parse_size
+from validation.scenario.scaling import parse_size
 from validation.targets.kinds import LAB, TARGETS
 
 SETTINGS = pytest.StashKey[Settings]()
@@ -29,6 +29,7 @@ SESSION = pytest.StashKey[ValidationSession]()
 USAGE_ERROR = pytest.StashKey[MusterError]()
 """The error that prevents the run, which `muster validate` prints."""
 _COLLECTED = pytest.StashKey[bool]()
+_LOADED = pytest.StashKey[dict[tuple[Path, ...], list[LoadedScenario]]]()
 NOTHING_TO_RUN = 2
 
 
@@ -68,7 +69,7 @@ class ScenarioFile(pytest.File):
 
     def collect(self) -> Iterable[CheckItem]:
         """Yield the steps and invariants of the file. Raises ScenarioError that names file and line."""
-        for check in plan(load(find([self.path.parent]), chosen_size(_settings(self.config)))):
+        for check in plan(_loaded(self.config, (self.path.parent,))):
             if check.scenario.path == self.path:
                 yield CheckItem.from_parent(self, name=check.name, check=check)
 
@@ -140,7 +141,7 @@ def _open_session(config: pytest.Config, items: list[CheckItem]) -> list[CheckIt
     """Open the session; return the items of the chosen parts of the catalogue, in the order of the plan."""
     settings = _settings(config)
     acceptance = acceptance_of(settings)
-    scenarios = acceptance.select(_scenarios(items, chosen_size(settings)))
+    scenarios = acceptance.select(_scenarios(config, items))
     session = ValidationSession(settings, scenarios)
     order = {check.id: number for number, check in enumerate(session.checks)}
     selected = sorted(
@@ -179,11 +180,19 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(f"report: {opened.directory / 'report.html'}")
 
 
-def _scenarios(items: list[CheckItem], size: Size | None) -> list[LoadedScenario]:
+def _scenarios(config: pytest.Config, items: list[CheckItem]) -> list[LoadedScenario]:
     """Return the scenarios of the items and the scenarios that they continue, in the order of collection."""
-    directories = list(dict.fromkeys(item.path.parent for item in items))
+    directories = tuple(dict.fromkeys(item.path.parent for item in items))
     scenario_ids = {item.check.scenario.id for item in items}
-    return with_predecessors(load(find(directories), size), scenario_ids)
+    return with_predecessors(_loaded(config, directories), scenario_ids)
+
+
+def _loaded(config: pytest.Config, directories: tuple[Path, ...]) -> list[LoadedScenario]:
+    """Return the scenarios in these directories. Each is read once, not again for each of its files."""
+    known = config.stash.setdefault(_LOADED, {})
+    if directories not in known:
+        known[directories] = load(find(list(directories)), chosen_size(_settings(config)))
+    return known[directories]
 
 
 def _settings(config: pytest.Config) -> Settings:
