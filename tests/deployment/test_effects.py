@@ -2,7 +2,6 @@
 
 import os
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
@@ -26,91 +25,110 @@ PROGRAMS = {
 }
 
 
-def detect(
-    folder: Path, running: str, no_ping: str = "", dns: str = "10.0.0.53", **variables: object
-) -> Result:
-    """Return the result of preflight on a host on which the service of this runtime runs."""
+HOSTS: dict[str, dict[str, object]] = {
+    "docker": {"running": "docker"},
+    "docker-accepted": {"running": "docker", "preflight_accept_runtime_purge": True},
+    "docker-chosen": {"running": "docker", "preflight_container_runtime": "docker"},
+    "containerd": {},
+    "containerd-not-chosen": {"preflight_container_runtime": "docker"},
+    "no-ping": {"no_ping": "1"},
+    "no-services": {"running": "unknown"},
+    "no-dns": {"dns": ""},
+    "dns-on-loopback": {"dns": "127.0.0.53"},
+    "dns-on-loopback-6": {"dns": "::1"},
+    "dns-6": {"dns": "fd00::53"},
+    "dns-of-the-site": {"dns": "127.0.0.53", "preflight_upstream_dns": ["10.0.0.53"]},
+}
+"""The hosts of the play with their variables. `running` is the runtime whose service runs."""
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """Return the result of preflight on all hosts: one play, because each start of Ansible takes seconds."""
+    folder = tmp_path_factory.mktemp("effects")
     programs = folder / "programs"
-    programs.mkdir(exist_ok=True)
+    programs.mkdir()
     for name, text in PROGRAMS.items():
         (programs / name).write_text(f"#!/bin/sh\n{text}\n")
         (programs / name).chmod(0o755)
     tasks = [{"ansible.builtin.include_role": {"name": "preflight", "tasks_from": "effects"}}]
+    of_host = {"RUNNING": "{{ running }}", "NO_PING": "{{ no_ping }}", "DNS": "{{ dns }}"}
     playbook, inventory = folder / "play.yml", folder / "inventory.yml"
-    playbook.write_text(yaml.safe_dump([{"hosts": "dgx01", "gather_facts": False, "tasks": tasks}]))
-    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-    values = {"preflight_container_runtime": "containerd"} | variables
-    inventory.write_text(yaml.safe_dump({"all": {"hosts": {"dgx01": local}, "vars": values}}))
-    environment = {
-        "PATH": f"{programs}:{os.environ['PATH']}",
-        "RUNNING": running,
-        "NO_PING": no_ping,
-        "DNS": dns,
+    playbook.write_text(
+        yaml.safe_dump([{"hosts": "all", "gather_facts": False, "environment": of_host, "tasks": tasks}])
+    )
+    values = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+        "preflight_container_runtime": "containerd",
+        "running": "containerd",
+        "no_ping": "",
+        "dns": "10.0.0.53",
     }
-    return play(playbook, folder, "-i", str(inventory), environment=environment)
+    inventory.write_text(yaml.safe_dump({"all": {"hosts": HOSTS, "vars": values}}))
+    return play(
+        playbook, folder, "-i", str(inventory), environment={"PATH": f"{programs}:{os.environ['PATH']}"}
+    )
 
 
-def said(result: Result) -> str:
-    return next(str(task["msg"]) for name, _, task in result.tasks if name == "Report the changes")
+def failures(result: Result, host: str) -> list[str]:
+    """Return the messages of the failed tasks of this host; none if it passed all tasks."""
+    found = [str(task.get("msg")) for _, name, task in result.tasks if name == host and task.get("failed")]
+    assert result.stats[host]["failures"] == len(found), result.output
+    return found
 
 
-def test_docker_in_use_is_taken_away_only_where_that_is_accepted(tmp_path: Path) -> None:
-    refused = detect(tmp_path, "docker")
-    assert refused.code == 2
-    (failure,) = refused.failures
-    assert "docker runs on dgx01, and the site file says containerd: kubespray would remove it" in failure
+def said(result: Result, host: str) -> str:
+    return next(
+        str(task["msg"])
+        for name, on, task in result.tasks
+        if on == host and name == "Report the changes" and "msg" in task
+    )
+
+
+def test_docker_in_use_is_taken_away_only_where_that_is_accepted(result: Result) -> None:
+    (failure,) = failures(result, "docker")
+    assert "docker runs on docker, and the site file says containerd: kubespray would remove it" in failure
     assert "train-7 (nvcr.io/nvidia/pytorch:24.01, Up 3 days), web (nginx, Exited (0) 2 hours ago)" in failure
     assert "give --accept-runtime-purge, or set kubernetes.container_runtime to docker" in failure
-    effects = said(refused)
+    effects = said(result, "docker")
     assert "swap goes off, and from /etc/fstab go: /swap.img none swap sw 0 0" in effects
     assert "SELinux is enforcing and becomes permissive" in effects
     assert "docker goes with its packages, images and containers: train-7" in effects
 
-    accepted = detect(tmp_path, "docker", preflight_accept_runtime_purge=True)
-    assert accepted.code == 0, accepted.output
-    assert accepted.changed == 0
-    chosen = detect(tmp_path, "docker", preflight_container_runtime="docker")
-    assert chosen.code == 0, chosen.output
-    assert "docker goes" not in said(chosen)
+    assert failures(result, "docker-accepted") == []
+    assert failures(result, "docker-chosen") == []
+    assert "docker goes" not in said(result, "docker-chosen")
+    assert result.changed == 0
 
 
-def test_a_node_with_the_runtime_of_the_site_file_loses_nothing(tmp_path: Path) -> None:
-    quiet = detect(tmp_path, "containerd")
-    assert quiet.code == 0, quiet.output
-    assert "goes with its packages" not in said(quiet)
-    refused = detect(tmp_path, "containerd", preflight_container_runtime="docker")
-    assert refused.code == 2
-    assert "containerd runs on dgx01" in refused.failures[0]
+def test_a_node_with_the_runtime_of_the_site_file_loses_nothing(result: Result) -> None:
+    assert failures(result, "containerd") == []
+    assert "goes with its packages" not in said(result, "containerd")
+    (refused,) = failures(result, "containerd-not-chosen")
+    assert "containerd runs on containerd-not-chosen" in refused
 
 
-def test_a_host_without_ping_is_named_before_kubespray_fails_on_it(tmp_path: Path) -> None:
-    bare = detect(tmp_path, "containerd", no_ping="1")
-    assert bare.code == 2
-    (failure,) = bare.failures
-    assert "dgx01: there is no ping, and kubespray stops without it: install iputils-ping" in failure
+def test_a_host_without_ping_is_named_before_kubespray_fails_on_it(result: Result) -> None:
+    (failure,) = failures(result, "no-ping")
+    assert "no-ping: there is no ping, and kubespray stops without it: install iputils-ping" in failure
 
 
-@pytest.mark.parametrize(
-    ("dns", "upstream", "is_refused"),
-    [
-        ("", [], True),
-        ("127.0.0.53", [], True),
-        ("::1", [], True),
-        ("10.0.0.53", [], False),
-        ("fd00::53", [], False),
-        ("127.0.0.53", ["10.0.0.53"], False),
-    ],
-)
+@pytest.mark.parametrize("host", ["no-dns", "dns-on-loopback", "dns-on-loopback-6"])
 def test_a_host_without_a_dns_server_is_named_before_the_clusters_dns_fails_on_it(
-    tmp_path: Path, dns: str, upstream: list[str], *, is_refused: bool
+    result: Result, host: str
 ) -> None:
-    done = detect(tmp_path, "containerd", dns=dns, preflight_upstream_dns=upstream)
-    assert done.code == (2 if is_refused else 0), done.output
-    assert ("dgx01: its resolver names no DNS server" in "".join(done.failures)) is is_refused
-    assert "kubernetes.upstream_dns" in "".join(done.failures) or not is_refused
+    (failure,) = failures(result, host)
+    assert f"{host}: its resolver names no DNS server" in failure
+    assert "kubernetes.upstream_dns" in failure
 
 
-def test_a_host_that_does_not_name_its_runtimes_is_refused(tmp_path: Path) -> None:
-    refused = detect(tmp_path, "unknown")
-    assert refused.code == 2
-    assert [name for name, _, task in refused.tasks if task.get("failed")] == ["Look which runtimes run"]
+@pytest.mark.parametrize("host", ["containerd", "dns-6", "dns-of-the-site"])
+def test_a_host_with_a_dns_server_passes(result: Result, host: str) -> None:
+    assert failures(result, host) == []
+
+
+def test_a_host_that_does_not_name_its_runtimes_is_refused(result: Result) -> None:
+    assert len(failures(result, "no-services")) == 1
+    on_host = [(name, task) for name, host, task in result.tasks if host == "no-services"]
+    assert [name for name, task in on_host if task.get("failed")] == ["Look which runtimes run"]
