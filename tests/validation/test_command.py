@@ -174,13 +174,13 @@ def test_a_scenario_passes_on_a_real_api_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.lab
-def test_an_interrupted_run_leaves_a_report_and_no_lab(tmp_path: Path) -> None:
+def test_a_run_that_is_interrupted_while_it_installs_leaves_a_report_and_no_lab(tmp_path: Path) -> None:
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
     command = [*COMMAND, "--scenario", "muster-victim", "--out", str(tmp_path / "r")]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environ) as process:
         deadline = time.monotonic() + 300
         for line in process.stderr or ():
-            if "muster-victim/fill" in line or time.monotonic() > deadline:
+            if "install: [1/" in line or time.monotonic() > deadline:
                 break
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=300)

@@ -1,4 +1,4 @@
-"""Random lives and saturated clusters, with a check of each decision: 50 seeds in `make test`, 50 in `make test-rare`.
+"""Random lives and saturated clusters, with a check of each decision: 27 seeds in `make test`, 73 in `make test-rare`.
 
 `make soak` runs thousands of them.
 """
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from tests.world.soak import Failure
 
-SLOW = (29, 32)
-"""The lives of these two seeds take as long as those of 48 others together."""
+SLOW = (0, 26, 29, 32)
+"""The lives of these seeds take as long as those of all others together."""
 NOT_MENDED = pytest.mark.xfail(strict=True, reason="docs/explanation/guarantees.md, known gaps")
 SEEDS = [
     pytest.param(seed, marks=pytest.mark.rare) if seed in SLOW or seed >= 30 else seed for seed in range(100)
