@@ -202,8 +202,9 @@ async def test_a_run_that_must_end_ends_its_load_before_it_gives_the_nodes_back(
         case _:
             await cluster.cordon("dgx1-1", closed=False)
             words = "in service: dgx1-1 was opened by an administrator"
-    while (await cluster.nodes())["dgx1-1"][1]:
-        assert running.poll() is None
+    async with asyncio.timeout(60):
+        while (await cluster.nodes())["dgx1-1"][1]:
+            assert running.poll() is None
     ended = has_ended(load)
     running.communicate()
     assert running.returncode == 130
