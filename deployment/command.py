@@ -160,12 +160,7 @@ def teardown(*, as_json: bool, yes: bool, plan_only: bool, **options: Any) -> No
     _work(request, as_json=as_json, plan_only=plan_only)
 
 
-@click.group()
-def node() -> None:
-    """Remove a host from a site. `muster install --add` adds one."""
-
-
-@node.command()
+@click.command()
 @click.argument("host")
 @_on_a_site
 @click.option(
@@ -174,7 +169,7 @@ def node() -> None:
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--plan", "plan_only", is_flag=True, help="Print each step with its reason, and do nothing.")
 def remove(*, host: str, lost: bool, as_json: bool, yes: bool, plan_only: bool, **options: Any) -> None:
-    """Drain a host, reset it, and delete its node. Other hosts are not changed."""
+    """Drain a host, reset it, and delete its node. Other hosts are not changed. `muster install --add` adds one."""
     require_extra("deployment")
     from deployment import membership
 

@@ -279,6 +279,9 @@ WRITER_ROLE: Final = "muster-operator-writer"
 UNHEALTHY_KEY: Final = f"{GROUP}/unhealthy"
 """Label or taint of a node that gets no new pods and that running pods leave by migration; the value may say why."""
 
+DRAINED: Final = "drained"
+"""The value of UNHEALTHY_KEY by which `muster node drain` marks a node, and which `muster node uncordon` removes."""
+
 UNHEALTHY_GPUS_ANNOTATION: Final = f"{GROUP}/unhealthy-gpus"
 """On a node: comma separated indices of its GPUs that must not be used."""
 

@@ -81,6 +81,7 @@ ADMINISTRATOR: Final = {
         "orchestrator.cli.monitoring:monitoring",
         "Write dashboards and alert rules to a directory.",
     ),
+    "node": ("orchestrator.cli.node:node", "Drain a node and give it back, or remove its host."),
     "operator": ("orchestrator.cli.operator:operator", "Run the operator: scheduler and controllers."),
     "operator-yaml": (
         "orchestrator.cli.operator:operator_yaml",

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from orchestrator.client.data import DataClient
+    from orchestrator.client.drains import DrainClient
     from orchestrator.client.editing import Editor
     from orchestrator.client.handles import AsyncJob
     from orchestrator.client.identity import Identity
@@ -89,6 +90,13 @@ class AsyncClient:
         from orchestrator.client.data import DataClient
 
         return DataClient(self.transport)
+
+    @cached_property
+    def drains(self) -> DrainClient:
+        """The drains of nodes."""
+        from orchestrator.client.drains import DrainClient
+
+        return DrainClient(self.transport)
 
     @cached_property
     def _templates(self) -> TemplateClient:
@@ -293,6 +301,10 @@ class AsyncClient:
         Raises NoSuchWorkload, NotPossible.
         """
         await self._editor.requeue(await self.scope(project), name)
+
+    async def restart_job(self, name: str, *, project: Where = None) -> None:
+        """Stop a job, and return it to the queue with its age. Raises NoSuchWorkload, NotPossible."""
+        await self._editor.restart(await self.scope(project), name)
 
     async def edit_job(
         self, name: str, change: Change, *, project: Where = None, dry_run: bool = False

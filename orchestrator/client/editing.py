@@ -74,6 +74,12 @@ class Editor:
             now = format_time(time.time_ns() // 1000)
             await self._restart(scope, owner, {names.QUEUED_SINCE_ANNOTATION: now})
 
+    async def restart(self, scope: Scope, name: str) -> None:
+        """Stop a workload, and return it to the queue with its age. Raises NoSuchWorkload, NotPossible."""
+        for owner in await self._workloads.changeable(scope, name, "stopped"):
+            if not _is_suspended(owner):
+                await self._restart(scope, owner, {})
+
     async def edit(self, scope: Scope, name: str, change: Change, *, dry_run: bool = False) -> None:
         """Change a workload: its priority at any time, its image and GPUs while no container of it runs.
 

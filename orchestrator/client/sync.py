@@ -155,6 +155,7 @@ class Client:
     suspend_job = _plain(AsyncClient.suspend_job)
     resume_job = _plain(AsyncClient.resume_job)
     requeue_job = _plain(AsyncClient.requeue_job)
+    restart_job = _plain(AsyncClient.restart_job)
     edit_job = _plain(AsyncClient.edit_job)
     log = _each(AsyncClient.log)
     execute = _plain(AsyncClient.execute)
