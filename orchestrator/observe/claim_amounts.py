@@ -24,7 +24,9 @@ from orchestrator.observe.published_gpus import PublishedGpus
 from orchestrator.planner.model import Request
 
 MAX_COST_NS: Final = 2_000_000_000
-"""Maximum cost of the selectors of all classes, about 20,000 evaluations. Classes beyond it do not count as GPUs."""
+"""Maximum cost of the selectors of all classes, about 20,000 evaluations. Classes whose selectors would exceed this
+maximum do not count as GPUs.
+"""
 
 _MEMORY: Final = ("memory", f"{GPU_DRIVER}/memory")
 

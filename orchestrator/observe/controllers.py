@@ -45,7 +45,7 @@ from orchestrator.cluster.wire import Object, OwnerReference
 
 MAX_MEMBERS: Final = 1_000_000
 MAX_PARTS: Final = 100
-"""If a gang has more parts, it counts as one number of pods."""
+"""Maximum number of parts of a gang. A gang with more parts counts as one number of pods, without parts."""
 
 JOBSET_JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 JOBSET_EXCLUSIVE_ANNOTATION: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"

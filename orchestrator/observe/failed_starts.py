@@ -101,8 +101,8 @@ def rejection_of(pod: Pod, workload: str, pod_id: str) -> Rejection:
 def counting(failures: Iterable[Rejection], starts: Iterable[Start]) -> tuple[Rejection, ...]:
     """Return the failures after which the workload or the node has not recovered, oldest first.
 
-    A workload or node has recovered if a container started there later. After a failure without a time, neither counts
-    as recovered.
+    A workload or node has recovered if a container started there later. After a failure without a time, neither the
+    workload nor the node counts as recovered.
     """
     by_workload: dict[str, int] = {}
     by_node: dict[str, int] = {}

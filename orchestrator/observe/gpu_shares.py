@@ -56,7 +56,7 @@ def share_annotations(shares: Iterable[Share]) -> dict[str, str]:
 
 
 def without_shares(pod: Pod) -> dict[str, str]:
-    """Return the annotations for a pod without reservations, which empty values of its template."""
+    """Return the annotations for a pod without reservations. They replace the values of its template by empty ones."""
     return {key: "" for key in _WRITTEN if pod.metadata.annotations.get(key)}
 
 

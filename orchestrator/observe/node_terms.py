@@ -50,8 +50,9 @@ def not_on(node: str | None) -> Terms:
 def both(first: Terms, second: Terms) -> Terms:
     """Return the conjunction of both: terms that match the nodes that match `first` and `second`.
 
-    If both require values of one label, the values are intersected, and impossible terms are left out. So several PVCs
-    of one class have no more terms than one PVC. Raises UnreadableRequest if too many terms remain.
+    If `first` and `second` require values of the same label, the values are intersected, and impossible terms are left
+    out. So several PVCs of one class have no more terms than one PVC. Raises UnreadableRequest if too many terms
+    remain.
     """
     if not first or not second or first == second:
         return first or second

@@ -140,7 +140,7 @@ class PodCache:
         self._changed.clear()
 
     def _mark(self, uid: str) -> None:
-        """Mark the pod for the next `settle`. Most requests are shown by the watch before the next decision."""
+        """Mark the pod for the next `settle`. The watch shows the result of most requests before the next decision."""
         if uid in self._pods:
             self._shown.setdefault(uid, self._pods[uid])
             self._changed[uid] = None

@@ -43,7 +43,7 @@ def victims(decision: Plan) -> list[str]:
 
 
 def test_of_equal_sets_the_fewest_pods_and_then_the_youngest_are_evicted() -> None:
-    """Two nodes could free four GPUs each: one by two victims, the other by one."""
+    """Two nodes could free four GPUs each: the first by two victims, the second by one."""
     lent = [
         running(workload("young-a", "b", 2000), "node-1", 0, started=90),
         running(workload("young-b", "b", 2000), "node-1", 2, started=91),
@@ -64,8 +64,8 @@ def test_of_equal_sets_the_fewest_pods_and_then_the_youngest_are_evicted() -> No
 
 
 def test_nothing_is_borrowed_that_a_workload_within_its_quota_frees() -> None:
-    """Two GPUs are free and two are borrowed. If all were lent, these would be reclaimed next, or be protected by a
-    runtime.
+    """Two GPUs are free and two are borrowed. If a job of b borrowed the free GPUs too, they would be reclaimed next,
+    or a minimum runtime would protect the job.
     """
     decision = decide(
         ["node-1"],

@@ -367,7 +367,7 @@ def test_a_nominated_pod_gets_another_gpu_where_its_own_is_held() -> None:
 
 
 def test_all_users_of_a_claim_are_moved_or_none() -> None:
-    """Its devices become free only when its last user has ended."""
+    """The devices of the ResourceClaim become free only when its last user has ended."""
     cluster = Claims([published("node-1", 2)], [builders.project("a", 1000), builders.project("b", 1000)])
     shared = claimed("shared")
     users = job("users", "a", shared, shared, pods=2)
@@ -437,7 +437,9 @@ def _taint_first_gpu(cluster: Claims) -> None:
 
 
 def test_all_users_of_a_claim_leave_an_unhealthy_gpu_together() -> None:
-    """One pod alone would return to the same GPU, because the others keep the claim on it, then the next, and so on."""
+    """One pod alone would return to the same GPU, because the other pods keep the claim on this GPU. Then the next
+    pod would do so, and so on.
+    """
     cluster = Claims([published("node-1", 2)], [builders.project("a", 1000)])
     users, shared = _shared_by_two("users")
     cluster.submit(users, shared)

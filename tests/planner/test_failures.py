@@ -211,7 +211,7 @@ def test_a_gang_is_evicted_with_its_late_pod_and_an_elastic_pod_alone() -> None:
 
 @pytest.mark.parametrize("unstarted_first", [True, False])
 def test_a_pod_that_has_not_started_is_evicted_before_one_that_runs(unstarted_first: bool) -> None:
-    """Neither its age, its priority, its project nor its size protects it."""
+    """Neither age, priority, project nor size protects the pod that has not started."""
     broken = running(workload("broken", "b", 4000, priority=90), "n1", never_started=True)
     good = running(workload("good", "c", 2000, age=5), "n1", first=4)
     want = workload("want", "a", 2000, age=9)

@@ -38,7 +38,9 @@ def test_no_project_falls_below_its_quota_while_others_can_give_even_if_more_is_
 
 
 def test_where_a_project_must_fall_below_its_quota_only_pods_over_quota_are_evicted() -> None:
-    """Without either job, b holds less than its quota of 4. The small job is within it, and frees less in vain."""
+    """Without either job, b holds less than its quota of 4. The small job is within the quota, and its eviction
+    frees fewer unneeded GPUs.
+    """
     work = (
         running(workload("own", "a", 3000, interactive=True), "n1", 0),
         running(workload("covered", "b", 2000), "n1", 3, started=1),
@@ -142,8 +144,8 @@ def test_the_least_gpu_time_is_lost_although_more_pods_are_evicted() -> None:
 
 
 def test_the_gpu_time_of_all_pods_of_a_gang_counts() -> None:
-    """The gang has run for 30 minutes on 8 GPUs, each of two single jobs for 9 minutes on 4.
-    These lose less together.
+    """The gang has run for 30 minutes on 8 GPUs. Each of two single jobs has run for 9 minutes on 4, so both jobs
+    together lose less.
     """
     gang = ago(workload("gang", "b", 4000, pods=2, gang=True), "n1", minutes=30)
     singles = [ago(workload(f"s{index}", "c", 4000), "n2", 4 * index, minutes=9) for index in range(2)]
@@ -162,7 +164,7 @@ def test_gpu_times_of_one_class_are_alike() -> None:
 
 
 def test_of_the_jobs_on_one_node_the_one_that_has_just_started_is_evicted() -> None:
-    """Both have one GPU. The job that started again is older in the queue."""
+    """Each of the two jobs has one GPU. The job that started again is older in the queue."""
     work = (
         ago(workload("long", "b", 1000), "n1", 0, minutes=5000),
         ago(workload("fresh", "b", 1000), "n1", 1, minutes=2, age_minutes=5900),
@@ -172,7 +174,7 @@ def test_of_the_jobs_on_one_node_the_one_that_has_just_started_is_evicted() -> N
 
 @pytest.mark.parametrize("nodes", [("n1", "n1"), ("n1", "n2")], ids=["one node", "two nodes"])
 def test_a_job_that_started_again_keeps_its_age(nodes: tuple[str, str]) -> None:
-    """Both have run for an hour. The one that was evicted before was created four days earlier."""
+    """Each of the two jobs has run for an hour. The job that was evicted before was created four days earlier."""
     work = (
         ago(workload("again", "b", 2000), nodes[0], 0, minutes=59, age_minutes=5000),
         ago(workload("first", "b", 2000), nodes[1], 2, minutes=60),

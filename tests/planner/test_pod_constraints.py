@@ -31,7 +31,9 @@ def test_only_the_pods_that_an_anti_affinity_names_are_evicted_without_a_move() 
 
 
 def test_the_reason_of_a_pending_pod_does_not_depend_on_earlier_decisions() -> None:
-    """Two running pods keep it away, and earlier a third one did. The order of earlier decisions does not matter."""
+    """Two running pods exclude the pending pod, and earlier a third pod excluded it too. The order of earlier
+    decisions does not matter.
+    """
 
     def beside(name: str, key: str, *labels: tuple[str, str]) -> Workload:
         one = workload(name, "a", 1000, age=len(name))

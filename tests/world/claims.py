@@ -1,4 +1,4 @@
-"""ResourceClaims in random small worlds: the rules for every decision, and for pending workloads once it is at rest.
+"""ResourceClaims in random small worlds: the rules for every decision, and for pending workloads in a world at rest.
 
 Nothing is shared with the planner's ledger of claims: the holders of devices are summed up from the claims alone, and
 possible devices are found by trying.

@@ -28,7 +28,8 @@ class NotReserved(TargetError):
 
 
 class ReservedNodes:
-    """The reserved nodes of a run. They are given back by `close`, and if the main thread ends without it.
+    """The reserved nodes of a run. `close` gives the nodes back. They are also given back if the main thread ends
+    without `close`.
 
     If a node must be given back earlier, `interrupt` gets the reason, and the process gets SIGTERM.
     """

@@ -23,7 +23,8 @@ class NodeGroups:
         self._nodes: list[str] = []
 
     async def enter(self, types: Sequence[str]) -> str:
-        """Divide the nodes with GPUs into these groups, of equal size. Return why that is not possible; empty if it is.
+        """Divide the nodes with GPUs into these groups, of equal size. Return the reason why that is not possible;
+        empty if it is possible.
 
         Groups of the site itself are not changed, because its users rely on them. Raises TargetError.
         """

@@ -27,7 +27,9 @@ PAGE_MS: Final = 10_000
 
 
 async def open_pages(target: Target, views: Sequence[str]) -> str:
-    """Serve the pages if one of the views is a page. Return why they cannot be served; empty if they are."""
+    """Serve the pages if one of the views is a page. Return the reason why the pages cannot be served; empty if they
+    are served.
+    """
     if not any(is_page(view) for view in views):
         return ""
     try:

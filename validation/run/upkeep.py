@@ -49,8 +49,8 @@ class NodeUpkeep:
     async def prepare(self, step: LoadedStep) -> None:
         """Before the commands of the step, give a grace period to the pods that terminate in it. Raises TargetError.
 
-        If the step kills the operator, these are all running pods. Else they are the pods of jobs that reach their time
-        limit.
+        If the step kills the operator, all running pods get it. Otherwise the pods of jobs that reach their time limit
+        get it.
         """
         holding = self._recorder.state.holding()
         if not step.upkeep.restart_operator:

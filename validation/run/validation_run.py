@@ -405,7 +405,7 @@ class ValidationRun:
         )
 
     async def _changed(self, timeout_ms: int) -> None:
-        """Return at the next event, but after half a second at the latest, so that the display changes."""
+        """Return at the next event, or after half a second without an event, so that the display changes."""
         await self.recorder.changed(min(timeout_ms, 500))
 
     async def _leave(self) -> None:

@@ -1,4 +1,4 @@
-"""Disruption budgets: no rule chooses victims that they protect."""
+"""Disruption budgets: no rule chooses victims that the budgets protect."""
 
 from dataclasses import replace
 

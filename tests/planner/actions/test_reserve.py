@@ -223,7 +223,9 @@ def test_the_nodes_where_least_is_to_be_returned_are_kept() -> None:
 
 
 def at_the_limit(settings: Settings, *, preemptible: bool, ticks: int = 20) -> int | None:
-    """Return the same for a limit of four of eight GPUs for team a, which its own single jobs use."""
+    """Return the minute in which a gang starts, with a limit of four of eight GPUs for team a, which its own single
+    jobs use.
+    """
     singles = [workload(f"job-{each}", "a", 1000, preemptible=preemptible) for each in range(4)]
     work = {each.id: running(each, "node-0", index, minutes=60 - index) for index, each in enumerate(singles)}
     gang = workload("gang", "a", 2000, pods=2, gang=True, preemptible=preemptible)

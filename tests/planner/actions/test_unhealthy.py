@@ -135,7 +135,9 @@ def test_running_workloads_are_migrated_before_new_ones_start() -> None:
 
 @pytest.mark.parametrize("team", ["a", "b"])
 def test_no_pod_is_migrated_to_a_placement_that_another_would_get(team: str) -> None:
-    """Beside it, an older job of the same project is pending, or a job within quota while the running one borrows."""
+    """Beside the affected pod, an older job of the same project is pending, or a job within quota while the running
+    one borrows.
+    """
     projects = [project("a", 0 if team == "b" else 16000, over_quota_weight=1), project("b", 8000)]
     job = running(workload("job", "a", 8000), "node-1")
     decision = decide([sick("node-1"), node("node-2")], [job, workload("new", team, 8000)], projects)

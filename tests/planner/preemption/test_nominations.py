@@ -61,7 +61,7 @@ def places(bindings: Iterable[Binding]) -> dict[str, tuple[str, tuple[int, ...]]
 
 
 def test_while_gpus_are_released_only_their_nominee_gets_them() -> None:
-    """The rival's project comes first in the queue order, and its quota covers the rival too."""
+    """The rival's project comes first in the queue order, and the quota of this project covers the rival too."""
     old = leaving(running(workload("old", "b", 4000), "n1"))
     decision = decide(
         ["n1"],
@@ -94,7 +94,7 @@ def test_a_nominee_starts_at_once_on_other_free_gpus() -> None:
 
 
 def test_the_older_workload_keeps_its_nomination_if_gpus_are_missing() -> None:
-    """Both were nominated to the same two devices, because two others of the node are in use."""
+    """Both workloads were nominated to the same two devices, because two others of the node are in use."""
     old = leaving(running(workload("old", "b", 2000), "n1"))
     busy = running(workload("busy", "c", 2000, interactive=True), "n1", 2)
     younger = nominated(workload("a-younger", "a", 2000, age=2), "n1", 0, 1)

@@ -99,7 +99,9 @@ def test_a_nominee_does_not_start_elsewhere_while_terminating_pods_are_charged(p
 
 @BOTH
 def test_nominated_pods_hold_nothing_yet(preemptible: bool) -> None:
-    """One GPU is used, two terminate, and two more are nominated: the fourth within the bound is free."""
+    """Of the four GPUs in the bound, one is used and the pods of two terminate. Two more are nominated, so the
+    fourth is free.
+    """
     used = running(workload("used", "a", 1000), "n1")
     old = leaving(running(workload("old", "a", 2000), "n1", 1))
     new = nominated(workload("new", "a", 2000), "n1", 1, 2)
