@@ -214,6 +214,19 @@ async def test_a_run_that_must_end_ends_its_load_before_it_gives_the_nodes_back(
     assert await cluster.pods() == ({"train": "Running"} if how == "a pod comes" else {})
 
 
+async def test_a_run_that_ends_while_it_reserves_gives_the_nodes_back(
+    cluster: Cluster, site: Site, tmp_path: Path
+) -> None:
+    running = start(site, cluster.kubeconfig, tmp_path / "r")
+    async with asyncio.timeout(60):
+        while not (await cluster.nodes())["dgx1-1"][0]:
+            assert running.poll() is None
+    running.send_signal(signal.SIGTERM)
+    _, errors = running.communicate()
+    assert (running.returncode, "interrupted before the first check" in errors) == (2, True), errors
+    assert await cluster.nodes() == {"dgx1-1": (False, ""), "dgx1-2": (False, "")}
+
+
 async def test_the_next_run_returns_the_nodes_of_a_killed_run_and_refuses_those_of_a_living_one(
     cluster: Cluster, site: Site, load: Path, tmp_path: Path
 ) -> None:

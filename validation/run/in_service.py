@@ -51,7 +51,11 @@ class ReservedNodes:
             signal.signal(number, signal.default_int_handler)
         self._thread = threading.Thread(target=self._hold, args=(names, taken), name="reserved-nodes")
         self._thread.start()
-        return taken.result()
+        try:
+            return taken.result()
+        except KeyboardInterrupt as interrupt:
+            self.close()
+            raise NotReserved("interrupted before the first check; the nodes are given back") from interrupt
 
     def watch(self, interrupt: Callable[[str], None]) -> None:
         """Let `interrupt` get the reason if a node must be given back before the end of the run."""
