@@ -19,7 +19,7 @@ _FLAGS: Final = {"gpu_milli": "-g/--gpu", "image": "-i/--image", "priority": "--
 
 
 @click.command("edit", cls=Command, no_args_is_help=True)
-@click.argument("name", metavar="JOB", shell_complete=completing("jobs"))
+@click.argument("words", nargs=-1, metavar="[job] JOB", shell_complete=completing("jobs"))
 @click.option(
     "-g",
     "--gpu",
@@ -38,7 +38,7 @@ _FLAGS: Final = {"gpu_milli": "-g/--gpu", "image": "-i/--image", "priority": "--
 @output_option("json", "yaml", "name")
 def edit(
     *,
-    name: str,
+    words: tuple[str, ...],
     gpu: str | None,
     image: str | None,
     priority: str | None,
@@ -54,6 +54,9 @@ def edit(
     from orchestrator.submit.changes import Change, parse_priority
     from orchestrator.submit.parsing import parse_gpu, parse_image
 
+    name = words[-1] if words else ""
+    if len(words) != 1 and (len(words) != 2 or words[0] != "job"):
+        raise UsageError("name one job; each job is edited by a command of its own")
     with naming_flags(_FLAGS):
         change = Change(
             None if gpu is None else parse_gpu(gpu),

@@ -226,8 +226,9 @@ class WorkloadClient:
             if pod is None or pod.metadata.controller or pod.spec.scheduler_name != names.SCHEDULER_NAME:
                 raise missing_job(name, scope)
             objects = [pod]
-        params: Params = {"dryRun": "All"} if dry_run else {}
-        await asyncio.gather(*(self._delete(obsolete.resource, obsolete, params) for obsolete in objects))
+        await asyncio.gather(
+            *(self._delete(obsolete.resource, obsolete, dry_run=dry_run) for obsolete in objects)
+        )
 
     async def suspend(self, scope: Scope, name: str, annotations: Mapping[str, str] | None = None) -> None:
         """Stop a workload until it is resumed. A workload that is suspended already does not change.
@@ -382,11 +383,11 @@ class WorkloadClient:
                 "try again in a moment, or choose another name"
             ) from error
 
-    async def _delete(self, resource: Resource, obsolete: Object, params: Params | None = None) -> None:
+    async def _delete(self, resource: Resource, obsolete: Object, *, dry_run: bool = False) -> None:
         metadata = obsolete.metadata
         path = resource.path(metadata.namespace, metadata.name)
         try:
-            await self._transport.delete(path, uid=metadata.uid, params=params)
+            await self._transport.delete(path, uid=metadata.uid, dry_run=dry_run)
         except NotFound:
             return
 

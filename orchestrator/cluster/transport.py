@@ -356,9 +356,12 @@ class Transport:
         uid: str | None = None,
         propagation: str = "Background",
         grace_seconds: int | None = None,
+        dry_run: bool = False,
         params: Params | None = None,
     ) -> None:
         """Delete the object at `path`. With `uid`, raises `Conflict` if the object has another uid.
+
+        With `dry_run` the server checks the request and deletes nothing.
 
         `propagation` is Background, Foreground or Orphan.
         """
@@ -371,6 +374,8 @@ class Transport:
             options["preconditions"] = {"uid": uid}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
+        if dry_run:
+            options["dryRun"] = ["All"]  # the API server ignores the query of a request with a body
         await self._connection.request("DELETE", path, body=encode(options), params=params)
 
 

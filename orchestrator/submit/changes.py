@@ -35,7 +35,7 @@ class Change:
             raise InvalidField(
                 "{priority} {word!r} is not possible: use one of {words}",
                 word=self.priority,
-                words=", ".join(names.PRIORITY_CLASSES),
+                words=", ".join(name.removeprefix(_PREFIX) for name in names.PRIORITY_CLASSES),
             )
 
     @property
@@ -49,7 +49,8 @@ def parse_priority(text: str) -> str:
 
     Example: `parse_priority("interactive")` returns `"muster-interactive"`.
     """
-    return Change(priority=text if text.startswith(_PREFIX) else f"{_PREFIX}{text}").priority or ""
+    name = text if text.startswith(_PREFIX) else f"{_PREFIX}{text}"
+    return name if name in names.PRIORITY_CLASSES else Change(priority=text).priority or ""
 
 
 def changed_template(template: Mapping[str, Any], change: Change) -> Manifest:

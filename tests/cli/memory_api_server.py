@@ -172,7 +172,7 @@ class MemoryApiServer:
             uid = body.get("preconditions", {}).get("uid")
             if uid not in (None, found["metadata"]["uid"]):
                 return _failure(409, "Conflict", "the uid does not match")
-            if "dryRun" not in query:
+            if not body.get("dryRun"):  # the API server ignores the query of a request with a body
                 self._delete(key)
         elif method == "PATCH" and "dryRun" in query:
             return 200, _merged(found, body)

@@ -154,7 +154,7 @@ def test_a_job_that_runs_can_change_its_priority_alone(muster: Muster, server: M
         assert "train runs: only its priority can change; 'muster suspend train' stops it" in outcome.err
     assert muster("get", "train", "-o", "json").json["priority"] == "muster-train"
     server.requests.clear()
-    outcome = muster("edit", "train", "--priority", "interactive-preemptible")
+    outcome = muster("edit", "job", "train", "--priority", "interactive-preemptible")
     assert (outcome.code, outcome.out) == (0, "The job 'train' has been changed\n")
     assert server.writes() == [("PATCH", f"{JOBS}/train")]
     assert find(server, "jobs", "train")["metadata"]["uid"] == job["metadata"]["uid"]
@@ -262,7 +262,12 @@ def test_the_edited_pods_are_those_of_a_submission(
 
 @pytest.mark.parametrize(
     ("flags", "words"),
-    [((), "nothing is to be changed"), (("--priority", "high"), "--priority"), (("-g", "0"), "-g/--gpu")],
+    [
+        ((), "nothing is to be changed"),
+        (("--priority", "high"), "--priority 'high' is not possible: use one of train, "),
+        (("-g", "0"), "-g/--gpu"),
+        (("other", "-g", "1"), "name one job"),
+    ],
 )
 def test_an_invalid_edit_reads_nothing(
     flags: tuple[str, ...], words: str, muster: Muster, server: MemoryApiServer
