@@ -9,6 +9,7 @@ import pytest
 
 from orchestrator.control.decide.intervals import IDLE_PART_OF_DECISION, MAX_REST_SECONDS
 from orchestrator.planner.model import Waiting
+from tests.validation.headlines import REQUIREMENTS
 
 ROOT = Path(__file__).parent.parent
 TEST = re.compile(r"`(?P<file>tests/[\w/]+\.py)(?:::(?P<name>\w+))?`")
@@ -51,3 +52,15 @@ def test_the_document_says_how_long_the_operator_rests_after_a_decision() -> Non
 def test_every_reason_of_a_pending_workload_is_in_the_reference() -> None:
     text = (ROOT / "docs" / "reference" / "reasons.md").read_text(encoding="utf-8")
     assert [each.value for each in Waiting if f"| `{each.value}` |" not in text] == []
+
+
+def test_the_documents_give_the_number_of_requirements() -> None:
+    wrong, numbers = [], 0
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            found = re.findall(r"\bof (\d+) requirements", line)
+            numbers += len(found)
+            if any(int(each) != REQUIREMENTS for each in found):
+                wrong.append(f"{path.relative_to(ROOT)}:{number}: write {REQUIREMENTS}: {line}")
+    assert wrong == []
+    assert numbers >= 3
