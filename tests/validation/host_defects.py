@@ -178,6 +178,7 @@ HOST_DEFECTS: Final[Mapping[str, Callable[[], FakeHosts]]] = {
     "slow-interface": hosts_with("ethtool", last(ETHTOOL, "400000Mb/s", "100000Mb/s")),
     "access-control-on": hosts_with("lspci", (doubles.RECORDED / "lspci-acs-on.txt").read_text()),
     "no-peer-memory": hosts_with("lsmod", (doubles.RECORDED / "lsmod-no-peermem.txt").read_text()),
+    "slow-clock-source": hosts_with("clock-source", "hpet\n"),
     "wrong-values-in-millions": hosts_with("nccl", last(doubles.nccl(), "128.0  0", "128.0  2.68435e+08")),
     "slower-than-the-others": hosts_with("nccl", doubles.nccl(112.0)),
     "storage-slow-on-one-host": lambda: FakeHosts(

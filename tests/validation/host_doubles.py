@@ -192,6 +192,7 @@ def outputs(host: str, names: tuple[str, ...] = NAMES) -> dict[str, Output]:
         "ibstat": ibstat(),
         "ethtool": (RECORDED / "ethtool-2x400.txt").read_text(),
         "lsmod": modules(),
+        "clock-source": (RECORDED / "clocksource-6.18.txt").read_text(),
         "lspci": bridges(),
         "samples": nvidia_smi(host),
         "interfaces": interfaces(host),

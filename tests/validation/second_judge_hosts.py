@@ -792,6 +792,20 @@ def peer_memory(hosts: Hosts) -> Found:
     return ["FAIL" if any(hosts.model(name) in others for name in without) else "INCONCLUSIVE"]
 
 
+def read_clock_source(text: str) -> str:
+    words = text.split()
+    if len(words) != 1:
+        raise Unreadable
+    return words[0]
+
+
+def clock_source(hosts: Hosts) -> Found:
+    of_hosts = hosts.printed("clock-source", read_clock_source)
+    verdicts = dict.fromkeys(("tsc", "arch_sys_counter"), "PASS")
+    verdicts |= dict.fromkeys(("hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies"), "FAIL")
+    return [verdicts.get(source, "INCONCLUSIVE") for source in of_hosts.values()]
+
+
 def read_addresses(text: str) -> list[tuple[int, list[str]]]:
     faces = []
     for face in json.loads(text):
@@ -1115,6 +1129,7 @@ LAYERS: dict[str, Callable[[Hosts], Found]] = {
     "interfaces": interfaces,
     "access-control": access_control,
     "peer-memory": peer_memory,
+    "clock-source": clock_source,
     "load": load,
     "memory-after": memory,
     "memory": memory,

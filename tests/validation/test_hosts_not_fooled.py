@@ -50,6 +50,14 @@ def without_hosts() -> FakeHosts:
         (in_maintenance, "gpus", "INCONCLUSIVE", "dgx1-2 is in maintenance: a fan"),
         (without_hosts, "gpus", "ERROR", "no host with the role gpu"),
         (lambda: FakeHosts({("dgx1-2", "kernel-log"): Output("")}), "faults", "ERROR", "dgx1-2: dmesg: this is not"),
+        (
+            lambda: FakeHosts({("dgx1-2", "clock-source"): Output("")}),
+            "clock-source", "ERROR", "dgx1-2: clock source: not read",
+        ),
+        (
+            lambda: FakeHosts({("dgx1-2", "clock-source"): Output("cat: current_clocksource: No such file", 1)}),
+            "clock-source", "ERROR", "dgx1-2: clock-source ended with exit code 1: cat: current_clocksource: No such",
+        ),
         (lambda: FakeHosts({("dgx1-2", "counters"): UNREACHABLE}), "links", "ERROR", f"dgx1-2: {UNREACHABLE}"),
         (
             lambda: FakeHosts({}, {("dgx1-2", "counters"): Output(OTHER_LINK)}),

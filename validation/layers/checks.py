@@ -110,6 +110,12 @@ LAYERS: Final = {
         ("lsmod",),
         link_checks.peer_memory,
     ),
+    "clock-source": Layer(
+        "The kernel reads the time from a counter of the processor",
+        "current_clocksource",
+        ("clock-source",),
+        link_checks.clock_source,
+    ),
     "mtu": Layer(
         "Full frames pass to the storage on every network",
         "ip -json address; ping -M do",

@@ -1,4 +1,4 @@
-"""The layers of the network and the mounts of hosts."""
+"""The layers of the network, the mounts and the kernel of hosts."""
 
 from validation.judge.check_verdict import Judgement
 from validation.judge.events import NodeSeen
@@ -8,10 +8,12 @@ from validation.judge.hosts.host_adapters import (
     judge_modules,
     judge_rails,
 )
+from validation.judge.hosts.host_clock import judge_clock_sources
 from validation.judge.hosts.host_facts import judge_kubelets, judge_mtu
 from validation.judge.hosts.host_links import judge_counted, judge_counters, judge_frames
 from validation.judge.hosts.host_storage import judge_mounts, judge_written
 from validation.judge.verdict import Verdict
+from validation.layers.clock import read_clock_source
 from validation.layers.counters import read_counters, read_pings
 from validation.layers.gpudirect import read_access_control, read_modules
 from validation.layers.links import read_ethtool, read_ibstat, read_networks
@@ -38,6 +40,11 @@ def access_control(readings: Readings) -> list[Judgement]:
 def peer_memory(readings: Readings) -> list[Judgement]:
     """Judge whether the module for GPUDirect RDMA is loaded."""
     return [judge_modules(readings.read("lsmod", read_modules), readings.models())]
+
+
+def clock_source(readings: Readings) -> list[Judgement]:
+    """Judge from which source the kernel reads the time."""
+    return judge_clock_sources(readings.read("clock-source", read_clock_source))
 
 
 def mtu(readings: Readings) -> list[Judgement]:

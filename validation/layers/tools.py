@@ -30,6 +30,7 @@ COUNTERS: Final = (
 Bonds and VLANs are left out, because they use these interfaces.
 """
 
+CLOCK_SOURCE: Final = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 NCCL: Final = "nccl"
 FIO: Final = "fio"
 BURN_IN: Final = "burn-in"
@@ -182,6 +183,7 @@ TOOLS: Final = {
             ),
         ),
         Tool("lsmod", "lsmod", _fixed("lsmod")),
+        Tool("clock-source", "cat", _fixed(f"cat {CLOCK_SOURCE}")),
         Tool("lspci", "lspci", _lspci, as_root=True),
         Tool("interfaces", "ip", _fixed("ip -json address")),
         Tool("frames", "ping", _frames, usual_seconds=5),

@@ -19,6 +19,7 @@ from validation.judge.hosts.host_facts import (
     Xid,
 )
 from validation.layers.burn_in import read_burn_in
+from validation.layers.clock import read_clock_source
 from validation.layers.counters import read_counters, read_pings
 from validation.layers.fio import read_fio
 from validation.layers.gpudirect import read_access_control, read_modules
@@ -297,6 +298,14 @@ def test_modules_and_bridges_for_gpudirect() -> None:
     for parse in (read_modules, read_access_control):
         with pytest.raises(LayerError):
             parse("")
+
+
+def test_the_clock_source_is_one_word() -> None:
+    assert read_clock_source(recorded("clocksource-6.18.txt")) == "tsc"
+    assert read_clock_source("kvm-clock\n") == "kvm-clock"
+    for text in ("", "\n", "tsc hpet acpi_pm\n"):
+        with pytest.raises(LayerError, match="clock source: not read"):
+            read_clock_source(text)
 
 
 def test_readings_beside_a_load_of_which_the_last_may_be_cut() -> None:

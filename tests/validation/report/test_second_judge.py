@@ -70,7 +70,7 @@ def of_site(**changed: Any) -> Callable[[], FakeHosts]:
     return build
 
 
-TOOLS = ("nvidia-smi", "topology", "kernel-log", "counters", "write", "fio", "interfaces")
+TOOLS = ("nvidia-smi", "topology", "kernel-log", "counters", "write", "fio", "interfaces", "clock-source")
 
 
 def ends(output: Output | str) -> Callable[[], FakeHosts]:

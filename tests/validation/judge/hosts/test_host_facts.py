@@ -6,6 +6,7 @@ import pytest
 from validation.catalogue.thresholds import load_thresholds
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.gpu_readings import judge_memory_errors, judge_pcie, judge_throttles
+from validation.judge.hosts.host_clock import judge_clock_sources
 from validation.judge.hosts.host_facts import (
     BurnIn,
     FioJob,
@@ -237,6 +238,32 @@ def test_mtu() -> None:
     check(judge_mtu(both, ["10.0.0.0/8"], 1500), Verdict.FAIL, "a has no address in 10.0.0.0/8")
     check(judge_mtu({}, ["192.168.11.0/24"], 9000), Verdict.ERROR)
     check(judge_mtu(both, [], 9000), Verdict.INCONCLUSIVE, "the site file has no network.mtu")
+
+
+@pytest.mark.parametrize(
+    ("source", "verdict", "words"),
+    [
+        ("tsc", Verdict.PASS, ""),
+        ("arch_sys_counter", Verdict.PASS, ""),
+        ("hpet", Verdict.FAIL, "dgx1-2: clock source is hpet, neither tsc nor arch_sys_counter -> correct the setting"),
+        ("acpi_pm", Verdict.FAIL, "dgx1-2: clock source is acpi_pm"),
+        ("refined-jiffies", Verdict.FAIL, "dgx1-2: clock source is refined-jiffies"),
+        ("kvm-clock", Verdict.INCONCLUSIVE, "muster does not know this clock source: dgx1-2: kvm-clock"),
+        ("tsc-early", Verdict.INCONCLUSIVE, "dgx1-2: tsc-early"),
+        ("TSC", Verdict.INCONCLUSIVE, "dgx1-2: TSC"),
+    ],
+)  # fmt: skip
+def test_the_clock_source_of_one_host(source: str, verdict: Verdict, words: str) -> None:
+    judgements = judge_clock_sources({"dgx1-1": "tsc", "dgx1-2": source})
+    check(judgements[-1], verdict, words)
+    assert {one.verdict for one in judgements} <= {Verdict.PASS, verdict}
+
+
+def test_no_host_with_a_clock_source_is_no_pass_and_an_unknown_one_hides_no_fault() -> None:
+    check(judge_clock_sources({})[0], Verdict.ERROR, "no host answered")
+    fault, unknown = judge_clock_sources({"a": "hpet", "b": "kvm-clock"})
+    check(fault, Verdict.FAIL, "a: clock source is hpet")
+    check(unknown, Verdict.INCONCLUSIVE, "b: kvm-clock")
 
 
 def test_fio() -> None:
