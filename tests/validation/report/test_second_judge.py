@@ -107,7 +107,19 @@ HOST_BUNDLES: dict[str, Callable[[], FakeHosts]] = {
 def test_the_second_judge_imports_nothing_of_ours() -> None:
     parts = [
         SECOND_JUDGE.with_name(f"second_judge_{name}.py")
-        for name in ("api", "gpus", "kernel", "hosts", "views", "pages", "use", "limits", "upkeep", "groups")
+        for name in (
+            "api",
+            "gpus",
+            "kernel",
+            "hosts",
+            "views",
+            "pages",
+            "use",
+            "limits",
+            "upkeep",
+            "groups",
+            "drift",
+        )
     ]
     tree = ast.parse("".join(path.read_text() for path in (SECOND_JUDGE, *parts)))
     modules = {
