@@ -113,7 +113,8 @@ async def test_the_asynchronous_client_has_the_same_operations(kubeconfig: Path)
         assert [job.project for job in await client.list_jobs()] == ["team-b"]
     own = {name: member for name, member in vars(Client).items() if not name.startswith("_")}
     others = {name: member for name, member in vars(AsyncClient).items() if not name.startswith("_")}
-    assert own.keys() - {"close"} == others.keys() - {"streams", "data", "of_kubeconfig", "with_hint"}
+    parts = {"streams", "data", "drains", "of_kubeconfig", "with_hint"}
+    assert own.keys() - {"close"} == others.keys() - parts
     for name in own.keys() - {"close"}:
         assert inspect.signature(own[name]) == inspect.signature(others[name])
         assert inspect.getdoc(own[name]) == inspect.getdoc(others[name])
