@@ -170,8 +170,15 @@ def of_this_version(entries: Entries, chance: random.Random) -> None:
 def other_output(entries: Entries, chance: random.Random) -> None:
     """Change the output of a tool on a host to that of another host."""
     tools = [entry["event"] for entry in entries if entry["entry"] == "observed" and "tool" in entry["event"]]
-    one = chance.choice(tools)
-    one["output"] = chance.choice([tool for tool in tools if tool["tool"] == one["tool"]])["output"]
+    pairs = [
+        (one, other["output"])
+        for one in tools
+        for other in tools
+        if one["tool"] == other["tool"] and one["output"] != other["output"]
+    ]
+    if pairs:
+        one, output = chance.choice(pairs)
+        one["output"] = output
 
 
 def another_version(entries: Entries, chance: random.Random) -> None:
