@@ -11,6 +11,8 @@ import yaml
 from orchestrator.progress import printable
 
 _MAX_CHARACTERS = 600
+_LOGGED = re.compile(r"[IW]\d{4} \d\d:\d\d:")
+"""The start of a line of information or warning that a program of Kubernetes logs."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def message_of(result: dict[str, Any]) -> str:
             return f"{name}: {inner}" if isinstance(name, str) else inner
     parts = [
         result.get("msg"),
-        result.get("stderr"),
+        _unlogged(str(result.get("stderr", ""))),
         _error_lines(str(result.get("stdout", ""))),
         result.get("module_stderr"),
         result.get("reason"),
@@ -71,6 +73,12 @@ def message_of(result: dict[str, Any]) -> str:
         text = ": ".join([text, *messages[1:]])
     text = printable(text)
     return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
+
+
+def _unlogged(output: str) -> str:
+    """Return the output without what Kubernetes logs below an error, which would hide the error in a short message."""
+    lines = output.splitlines()
+    return "\n".join([line for line in lines if not _LOGGED.match(line)] or lines)
 
 
 def _error_lines(output: str) -> str:

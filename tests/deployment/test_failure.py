@@ -78,3 +78,21 @@ def test_the_item_of_a_loop_is_named_by_the_ansible_at_hand(tmp_path: Path) -> N
     )
     (result,) = (result for _, _, result in done.tasks)
     assert message_of(result) == "b: there is no b"
+
+
+def test_the_error_of_kubeadm_is_not_lost_behind_its_warnings() -> None:
+    """Output of `kubeadm upgrade apply` v1.35.4."""
+    logged = (
+        "W1128 08:57:27.735754   39076 upgradeconfiguration.go:42] [config] WARNING: Ignored " + "x" * 700
+    )
+    error = (
+        '[ERROR CreateJob]: Job "upgrade-health-check" in the namespace "kube-system" did not complete in 15s'
+    )
+    failed = {
+        "msg": "non-zero return code",
+        "stderr": f"{logged}\n[preflight] Some fatal errors occurred:\n\t{error}",
+    }
+    assert error in message_of(failed)
+    assert message_of({"msg": "non-zero return code", "stderr": logged}).startswith(
+        "non-zero return code: W1128"
+    )

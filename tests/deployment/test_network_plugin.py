@@ -20,7 +20,7 @@ UNREADY = (
 @pytest.mark.parametrize(
     ("says", "played"),
     [
-        (f"echo '{UNREADY}'", "--tags network submodules/kubespray/cluster.yml"),
+        (f"echo '{UNREADY}'", "--tags download,network submodules/kubespray/cluster.yml"),
         ("echo 'kubelet is posting ready status'", ""),
         ("echo 'The connection to the server was refused' >&2; exit 1", ""),
         ("", ""),

@@ -10,7 +10,17 @@ from pathlib import Path
 from orchestrator.errors import MusterError
 from orchestrator.progress import terminal_reporter
 from tests.deployment.hosts.bases import Unusable
-from tests.rehearsal import chain, faults, interruptions, kills, machines, namespace, site, upgrades
+from tests.rehearsal import (
+    chain,
+    faults,
+    interruptions,
+    kills,
+    machines,
+    membership,
+    namespace,
+    site,
+    upgrades,
+)
 
 RECORDS = chain.ROOT / "build" / "rehearsal"
 
@@ -64,7 +74,7 @@ def _steps(rehearsal: chain.Chain, *, with_faults: bool, with_kills: bool) -> tu
         *(interruptions.STEPS if has_faults else ()),
         chain.INSTALL,
         *chain.TO_CLUSTER,
-        *((*faults.STEPS, *upgrades.UPGRADE) if has_faults else ()),
+        *((*faults.STEPS, *membership.STEPS, *faults.AFTERWARDS, *upgrades.UPGRADE) if has_faults else ()),
         *chain.RECORD,
         *((kills.STEP,) if with_kills else ()),
         *(upgrades.REMOVAL if has_faults else ()),

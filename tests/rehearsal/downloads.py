@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tests.rehearsal import recipes
+from tests.rehearsal import machines, recipes
 
 RUNC: Final = "1.3.4"
 NERDCTL: Final = "2.2.2"
@@ -106,6 +106,7 @@ def variables(checksums: Mapping[str, str]) -> dict[str, Any]:
     container = {
         "kubelet_fail_cgroup_v1": False,
         "kubeadm_ignore_preflight_errors": ["SystemVerification"],
+        "containerd_storage_dir": f"{machines.RUNTIME_DISK}/data",
         "containerd_extra_runtime_args": {"restrict_oom_score_adj": True},
         "containerd_base_runtime_spec_rlimit_nofile": 16384,
         "kube_proxy_mode": "iptables",

@@ -188,5 +188,7 @@ STEPS: Final = (
     *(tried(fault, lambda _: ("verify",)) for fault in FAULTS),
     Step("fault: the registry stops", stop_registry),
     Step("a second installation", install_again),
+)
+AFTERWARDS: Final = (
     Step("muster verify after the faults", lambda chain: print(chain.muster("mended", "verify"))),
 )

@@ -18,6 +18,8 @@ from tests.rehearsal import gpus, recipes
 _PATH: Final = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TOOLS: Final = ("conntrack", "ipset", "iproute2", "iptables", "kmod", "nftables")
 _PAUSE: Final = "3.10.1"
+_WAIT: Final = '[ "$1" = -v ] || exec /bin/busybox sleep infinity'
+"""The stand-in of pause. `kubeadm upgrade` runs it with `-v` in its health check, and expects that it ends."""
 _FLANNEL_PLUGIN: Final = "1.7.1-flannel1"
 
 
@@ -71,7 +73,7 @@ def add(
         store(f"registry.k8s.io/kube-proxy:v{release}", proxy, "usr/local/bin/kube-proxy", on=tools)
     dns = f"registry.k8s.io/coredns/coredns:v{recipes.COREDNS}"
     store(dns, programs["coredns/coredns"], "coredns")
-    store(f"registry.k8s.io/pause:{_PAUSE}", busybox, "bin/busybox", arguments=("sleep", "infinity"))
+    store(f"registry.k8s.io/pause:{_PAUSE}", busybox, "bin/busybox", arguments=("sh", "-c", _WAIT, "pause"))
     daemon = f"docker.io/flannel/flannel:v{recipes.FLANNEL}"
     store(daemon, programs["flannel/flannel"], "opt/bin/flanneld", on=tools)
     plugin = f"docker.io/flannel/flannel-cni-plugin:v{_FLANNEL_PLUGIN}"

@@ -18,7 +18,7 @@ from typing import Final
 from musterlab.realnodes import cgroups
 from musterlab.supervisor import remove_cgroups
 from tests.deployment.hosts.bases import Unusable, base, call
-from tests.deployment.hosts.guests import add_unit, child_of, give_hardware, is_alive, write_file
+from tests.deployment.hosts.guests import MONITOR, add_unit, child_of, give_hardware, is_alive, write_file
 from tests.rehearsal import gpus, namespace
 
 SUITE: Final = "noble"
@@ -27,6 +27,8 @@ MORE_PACKAGES: Final = (
 )  # fmt: skip
 """Packages of every Ubuntu server, and those that kubespray needs besides the packages of `bases`."""
 
+RUNTIME_DISK: Final = "/srv/containerd"
+"""A file system for overlays. containerd has a folder on it: a mounted folder itself cannot be deleted."""
 CPUS: Final = 32
 BOOT_SECONDS: Final = 120
 
@@ -155,7 +157,7 @@ class Machine:
     @property
     def leader(self) -> int:
         """The process id of the guest's init; 0 while the guest does not run."""
-        return child_of(self.monitor)
+        return child_of(child_of(self.monitor))
 
     @property
     def host_key(self) -> str:
@@ -217,7 +219,7 @@ class Machine:
             for device in ("/dev/kmsg", "/dev/fuse", "/dev/net/tun")
             if Path(device).exists()
         ]
-        options += [f"--bind={own / 'containerd'}:/var/lib/containerd", f"--bind-ro={packages}:/srv/packages"]
+        options += [f"--bind={own / 'containerd'}:{RUNTIME_DISK}", f"--bind-ro={packages}:/srv/packages"]
         options += [f"--bind={volumes}"]
         words = namespace.inside(
             sys.executable,
@@ -225,7 +227,7 @@ class Machine:
             "-m",
             "tests.rehearsal.cgroup_exec",
             self._cgroup,
-            "systemd-nspawn",
+            *("sh", "-c", MONITOR, "sh"),
             *options,
         )
         with (own / "log").open("a") as log:

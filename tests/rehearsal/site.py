@@ -102,6 +102,7 @@ def write(
         "vars": {
             **TOOLKIT,
             "container_toolkit_key_sha256": key,
+            "driver_reboot": True,
             "preflight_free_gib": 1,
             "preflight_control_plane_memory_gib": 1,
             "verify_storage": True,

@@ -8,8 +8,11 @@ from tests.rehearsal.chain import MUSTER, Chain, Step, StepFailed, wait_for_gpus
 
 _PROJECT: Final = "upgraded"
 _IMAGE: Final = ("--image", "docker.io/library/busybox:latest", "--image-pull-policy", "IfNotPresent")
-_WORK: Final = ("--", "sh", "-c", "trap exit TERM; while :; do sleep 1; done")
-_JOBS: Final = {"single": ("-g", "1"), "gang": ("-g", "2", "--parallelism", "2", "--min-member", "2")}
+_WORK: Final = ("--", "sh", "-c", "trap 'exit 143' TERM; while :; do sleep 1; done")
+_JOBS: Final = {
+    "single": ("-g", "1"),
+    "gang": ("-g", "2", "--parallelism", "2", "--completions", "2", "--min-member", "2"),
+}
 """A job on one GPU, and two pods with two GPUs each that run only together."""
 _PODS: Final = {"single": 1, "gang": 2}
 _AGAIN_SECONDS: Final = 300

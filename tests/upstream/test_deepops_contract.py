@@ -330,16 +330,19 @@ def test_no_tag_is_skipped_or_chosen() -> None:
     """
     assert 'tags"' not in TASKS
     assert "--skip-tags" not in TASKS
-    assert re.findall(r"--tags, (\S+),", TASKS) == ["network"]
+    assert re.findall(r"--tags, (\S+),", TASKS) == ['"download,network"']
 
 
-def test_the_tag_of_the_network_plugin_chooses_no_role_that_sets_up_nodes(kubespray: Facts) -> None:
+def test_the_tags_of_the_network_plugin_choose_no_role_that_sets_up_nodes(kubespray: Facts) -> None:
     plays = kubespray["playbooks"]["playbooks/cluster.yml"]["plays"]
     tagged = [
-        role["role"] for play in plays for role in play.get("roles", ()) if "network" in role.get("tags", ())
+        role["role"]
+        for play in plays
+        for role in play.get("roles", ())
+        if {"download", "network"} & set(role.get("tags", ()))
     ]
-    assert "network_plugin" in tagged
-    assert {role.split("/")[0] for role in tagged} <= {"network_plugin"}
+    assert {"download", "network_plugin"} <= set(tagged)
+    assert {role.split("/")[0] for role in tagged} <= {"download", "network_plugin"}
 
 
 def test_default_networks_are_those_of_kubespray(kubespray: Facts) -> None:

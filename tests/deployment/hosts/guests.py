@@ -31,7 +31,7 @@ PROGRAMS = ("systemd-nspawn", "mmdebstrap", "nsenter", "dpkg-deb", "gpg", "ssh-k
 DEBIAN_PACKAGES = ("systemd-container", "mmdebstrap", "util-linux", "dpkg", "gpg", "openssh-client", "mount")
 BOOT_SECONDS = 300
 
-_MONITOR = """status=133
+MONITOR = """status=133
 while [ $status = 133 ]; do systemd-nspawn "$@"; status=$?; done
 exit $status"""
 """systemd-nspawn ends with 133 if its guest wants to reboot and systemd-nspawn must not create a unit."""
@@ -140,7 +140,7 @@ class Guest:
         options = ["-q", "-D", str(self.disk), "-M", self.name, "--register=no", "--keep-unit", *binds]
         with (folder() / f"{self.name}.log").open("a") as log:
             self._process = subprocess.Popen(
-                ["sh", "-c", _MONITOR, "sh", *options, "--boot"],
+                ["sh", "-c", MONITOR, "sh", *options, "--boot"],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -249,6 +249,10 @@ class Package:
     postrm: str = ""
     units: str = ""
     """Units of the package. They start with the package and with the host, and stop at its removal."""
+    stands_for: str = ""
+    """Names that packages of all branches provide, so that apt removes the old branch when it installs a new one.
+    NVIDIA's apt-packaging-fabric-manager (debian/templates/control.in) does so with Provides, Replaces and Conflicts.
+    """
 
     def build(self, target: Path) -> None:
         """Write the package into a folder."""
@@ -261,6 +265,8 @@ class Package:
             }
             if self.depends:
                 control["Depends"] = self.depends
+            if self.stands_for:
+                control |= dict.fromkeys(("Provides", "Replaces", "Conflicts"), self.stands_for)
             self._write(
                 root, "DEBIAN/control", "".join(f"{key}: {value}\n" for key, value in control.items())
             )
@@ -316,12 +322,29 @@ def drivers() -> list[Package]:
             }
             suffix = "-open" if open_ else ""
             headless = f"nvidia-headless-{branch}-server{suffix}"
-            packages.append(Package(headless, f"{version}-0ubuntu1", modules, postinst=depmod, postrm=depmod))
+            packages.append(
+                Package(
+                    headless,
+                    f"{version}-0ubuntu1",
+                    modules,
+                    postinst=depmod,
+                    postrm=depmod,
+                    stands_for="nvidia-kernel-common",
+                )
+            )
             if not open_:
                 whole = f"nvidia-driver-{branch}"
                 files = modules | tools
                 packages.append(
-                    Package(whole, f"{version}-0ubuntu1", files, "", depmod, depmod, PERSISTENCE_UNIT)
+                    Package(
+                        whole,
+                        f"{version}-0ubuntu1",
+                        files,
+                        postinst=depmod,
+                        postrm=depmod,
+                        units=PERSISTENCE_UNIT,
+                        stands_for="nvidia-kernel-common, nvidia-utils",
+                    )
                 )
         needs = f"nvidia-headless-{branch}-server"
         packages += [
@@ -330,6 +353,7 @@ def drivers() -> list[Package]:
                 f"{version}-0ubuntu1",
                 tools,
                 units=PERSISTENCE_UNIT,
+                stands_for="nvidia-utils",
             ),
             Package(
                 f"nvidia-driver-{branch}-server",
@@ -346,6 +370,7 @@ def drivers() -> list[Package]:
                     f"lib/systemd/system/{FABRIC_MANAGER_UNIT}": FABRIC_MANAGER_SERVICE,
                 },
                 units=FABRIC_MANAGER_UNIT,
+                stands_for="nvidia-fabricmanager",
             ),
         ]
     return packages
