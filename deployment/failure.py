@@ -76,7 +76,7 @@ def message_of(result: dict[str, Any]) -> str:
 
 
 def _unlogged(output: str) -> str:
-    """Return the output without what Kubernetes logs below an error, which would hide the error in a short message."""
+    """Return the output without log lines below an error, which would hide the error in a short message."""
     lines = output.splitlines()
     return "\n".join([line for line in lines if not _LOGGED.match(line)] or lines)
 
