@@ -227,9 +227,6 @@ async def test_a_run_that_ends_while_it_reserves_gives_the_nodes_back(
     assert await cluster.nodes() == {"dgx1-1": (False, ""), "dgx1-2": (False, "")}
 
 
-@pytest.mark.xfail(
-    reason="open defect: a run in service after a killed or an earlier one leaves hosts out", strict=False
-)
 async def test_the_next_run_returns_the_nodes_of_a_killed_run_and_refuses_those_of_a_living_one(
     cluster: Cluster, site: Site, load: Path, tmp_path: Path
 ) -> None:
@@ -324,14 +321,11 @@ async def is_refused(transport: Transport, path: str, body: dict[str, Any]) -> b
     return False
 
 
-@pytest.mark.xfail(
-    reason="open defect: a run in service after a killed or an earlier one leaves hosts out", strict=False
-)
 async def test_the_example_of_a_cronjob_has_exactly_the_rights_that_it_needs(
     cluster: Cluster, nightly: Path, site: Site, tmp_path: Path
 ) -> None:
     container = example()[-1]["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
-    site.validate(tmp_path / "baseline", "--host-test", "nccl")
+    run(site.command(tmp_path / "baseline", "--host-test", "nccl")).communicate()
     replaced = {"/site": str(site.write()), "/reports/baseline": str(tmp_path / "baseline")}
     arguments = [replaced.get(word, word) for word in container["args"]]
     running = run([*arguments, "--kubeconfig", str(nightly), "--out", str(tmp_path / "r")])

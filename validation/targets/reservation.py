@@ -54,12 +54,9 @@ class Reservation:
         Nodes of runs that were killed are given back first.
         """
         await self._recover()
-        nodes = {node.metadata.name: node for node in await self._nodes()}
         holders = await self._holders()
         for name in names:
-            reason = "is not a node" if name not in nodes else _unusable(nodes[name]) or holders.get(name, "")
-            if not reason and not await self._reserve(nodes[name]):
-                reason = "was changed at the same moment"
+            reason = holders.get(name) or await self._reserve(name)
             if reason:
                 self._leave_out(name, reason)
         if self.taken:
@@ -134,24 +131,32 @@ class Reservation:
             self.progress(f"in service: {name} was reserved by a run that was killed, and is given back")
             await self._return(name, held["run"], is_cordoned=held["cordoned"])
 
-    async def _reserve(self, node: Node) -> bool:
-        """Cordon and annotate the node. Return False if it was changed since it was read."""
-        name = node.metadata.name
-        self._cordoned[name] = not node.spec.unschedulable
-        body = {
-            "metadata": {
-                "resourceVersion": node.metadata.resource_version,
-                "annotations": {ANNOTATION: self._text(name)},
-            },
-            "spec": {"unschedulable": True},
-        }
-        self.taken.append(name)
-        try:
-            await self.transport.patch(NODES.path(name=name), body, content_type=MERGE_PATCH)
-        except (Conflict, NotFound):
-            self.taken.remove(name)
-            return False
-        return True
+    async def _reserve(self, name: str) -> str:
+        """Cordon and annotate the node. Return why it cannot be taken; empty if it is taken."""
+        while True:
+            try:
+                node = await self.transport.get(NODES.path(name=name), Node)
+                if _reservation(node) is not None:
+                    return "was reserved by another run at the same moment"
+                if reason := _unusable(node):
+                    return reason
+                self._cordoned[name] = not node.spec.unschedulable
+                body = {
+                    "metadata": {
+                        "resourceVersion": node.metadata.resource_version,
+                        "annotations": {ANNOTATION: self._text(name)},
+                    },
+                    "spec": {"unschedulable": True},
+                }
+                self.taken.append(name)
+                await self.transport.patch(NODES.path(name=name), body, content_type=MERGE_PATCH)
+            except Conflict:  # the node's kubelet or a controller changed it
+                self.taken.remove(name)
+                continue
+            except NotFound:
+                self.taken = [other for other in self.taken if other != name]
+                return "is not a node"
+            return ""
 
     async def _give_back(self, name: str) -> None:
         await self._return(name, self.run, is_cordoned=self._cordoned[name])
