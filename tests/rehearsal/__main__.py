@@ -33,16 +33,17 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--kill", action="store_true", help="kill muster after each write of its journal")
     parser.add_argument("--down", action="store_true", help="remove what an earlier run left, and do no more")
     given = parser.parse_args(arguments)
+    reporter = terminal_reporter()
+    if given.down:
+        chain.Chain(reporter).destroy()
+        return 0
     absent = chain.missing()
     if absent:
         print(f"rehearsal: not run; this machine lacks: {'; '.join(absent)}", file=sys.stderr)
         return 1
-    reporter = terminal_reporter()
     rehearsal = chain.Chain(reporter)
-    if given.down or _is_stale(rehearsal):
+    if _is_stale(rehearsal):
         rehearsal.destroy()
-        if given.down:
-            return 0
         rehearsal = chain.Chain(reporter)
     began = time.monotonic()
     try:

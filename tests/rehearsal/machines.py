@@ -281,12 +281,12 @@ class Machine:
 
     def kill(self) -> None:
         """Kill the guest without a shutdown."""
-        leader = self.leader
-        for process in (self.monitor, leader):
-            if process and is_alive(process):
-                os.kill(process, signal.SIGKILL)
+        # the monitor first, because it would start a guest again that ends
+        processes = [pid for pid in (self.monitor, child_of(self.monitor), self.leader) if pid]
+        for process in filter(is_alive, processes):
+            os.kill(process, signal.SIGKILL)
         deadline = time.monotonic() + 60
-        while any(map(is_alive, filter(None, (self.monitor, leader)))) and time.monotonic() < deadline:
+        while any(map(is_alive, processes)) and time.monotonic() < deadline:
             time.sleep(0.1)
 
     def destroy(self) -> None:
