@@ -241,7 +241,7 @@ def inventory(inventory: Path, state_dir: Path | None) -> None:
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
     "--like", default="example", show_default=True, metavar="SITE",
-    help="Site of muster to copy: example, current, tr4858 or lab.",
+    help="Site of muster to copy, for example dgx-h100; an unknown name lists all.",
 )  # fmt: skip
 def new_site(directory: Path, *, like: str) -> None:
     """Write the site file of a new site into DIRECTORY. The last part of the path is the name of the site."""

@@ -132,6 +132,8 @@ def _quota(text: str) -> tuple[str, int]:
     name, equals, amount = text.partition("=")
     if not equals:
         raise UsageError(f"--quota {text} is not possible: give PROJECT=GPUS")
+    if amount.startswith(("+", "-")):
+        raise UsageError(f"--quota {text} is not possible: give the new quota, not the difference")
     try:
         return name, gpu_milli(amount)
     except ValueError as error:

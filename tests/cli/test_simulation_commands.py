@@ -164,6 +164,7 @@ def test_simulate_shows_evictions_by_rule_and_pending_jobs(muster: Muster, full:
         (("what-if", "--from", "{full}"), "no change is given"),
         (("what-if", "--from", "{full}", "--quota", "team-a"), "give PROJECT=GPUS"),
         (("what-if", "--from", "{full}", "--quota", "team-a=many"), "is no number of GPUs"),
+        (("what-if", "--from", "{full}", "--quota", "team-a=+4"), "give the new quota, not the difference"),
         (
             ("what-if", "--from", "{full}", "--quota", "team-a=3"),
             "would refuse this quota: the quotas add up to 5",
