@@ -66,21 +66,25 @@ def measure(
     beside = beside_burn_in(events, documents)
     parts: dict[tuple[str, ...], tuple[Json, Json]] = {}
     for name, (driver, _, cards) in printed("nvidia-smi").items():
-        figures = {}
+        figures: Json = {}
         if name in reduced:
             largest = max(row[0] for row in reduced[name].rows)
             first = next(row for row in reduced[name].rows if row[0] == largest)
-            figures["nccl-all-reduce"] = int(first[1] * 1000)
+            figures["nccl-all-reduce"] = first[1] * 1000
         if read.get(name):
             figures["fio-read"] = sum(rate for _, rate, _ in read[name]) // 1_000_000
-        parts[(name,)] = (figures, {"driver": driver})
+        parts[(name,)] = (in_53_bits(figures), {"driver": driver})
         rates = burned[name][1] if name in burned else []
         for index, card in enumerate(cards):
             own = under_load([one for one in beside.get(name, []) if one.uuid == card.uuid], measured)
             if len(rates) == len(cards):
                 own["burn-in"] = rates[index]
-            parts[(name, card.uuid)] = (own, facts(card))
+            parts[(name, card.uuid)] = (in_53_bits(own), facts(card))
     return parts
+
+
+def in_53_bits(figures: Json) -> Json:
+    return {name: int(value) for name, value in figures.items() if abs(value) < 1 << 53}
 
 
 def beside_burn_in(events: list[Json], documents: Callable[[str], Any]) -> dict[str, list[Any]]:

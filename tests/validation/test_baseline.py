@@ -141,6 +141,23 @@ def test_a_figure_that_only_this_run_measured_is_inconclusive(
     assert "dgx1-1: nccl-all-reduce was not measured, is 128000" in reason
 
 
+def test_a_figure_that_no_record_can_hold_is_left_out_and_the_next_record_verifies(
+    site: Site,
+    tmp_path: Path,
+) -> None:
+    path = site.hosts["dgx1-1"].output / "nvidia-smi"
+    whole, rates = path.read_text(), site.hosts["dgx1-1"].output / "nccl"
+    path.write_text(whole.replace("<retired_count>0<", f"<retired_count>{'9' * 30}<"))
+    rates.write_text(nccl(1e300))
+    site.validate(tmp_path / "earlier", "--host-test", "nccl")
+    path.write_text(whole)
+    rates.write_text(nccl())
+    verdict, reason = compared(site, tmp_path / "r", tmp_path / "earlier")
+    assert (verdict, "dgx1-1: nccl-all-reduce was not measured" in reason) == ("INCONCLUSIVE", True)
+    done = muster("report", "verify", tmp_path / "r")
+    assert done.returncode == 0, done.stdout
+
+
 def rewrite(directory: Path, change: Callable[[Json], None]) -> None:
     """Change the first entry of the log, and write the record that follows."""
     entries = [json.loads(line) for line in (directory / log.NAME).read_text().splitlines()]

@@ -39,6 +39,8 @@ RISING: Final = frozenset(
 """The figures that are higher on a worse host or GPU. The others are lower."""
 _MEASURED: Final = frozenset({"nvidia-smi", NCCL, FIO, BURN_IN, SAMPLES})
 """The tools whose output has figures."""
+_LARGEST: Final = (1 << 53) - 1
+"""The largest integer of a record. A larger figure is left out, else the next record, which has it, does not verify."""
 _COUNTS: Final = {
     "corrected-errors": re.compile(
         r"ecc_errors/aggregate/(?:sram_correctable|dram_correctable|single_bit/total)"
@@ -67,10 +69,10 @@ def _measured(host: DeclaredHost, scope: HostScope, tools: Sequence[ToolRan]) ->
     name, printed = host.name, readings.gpus().get(host.name)
     if printed is None:
         return None
-    figures = {}
+    figures: dict[str, float] = {}
     if (reduced := readings.read(NCCL, read_nccl).get(name)) is not None:
         largest = max(reduced.rows, key=lambda row: row.size_bytes)
-        figures["nccl-all-reduce"] = int(largest.bus_gbytes_per_second * 1000)
+        figures["nccl-all-reduce"] = largest.bus_gbytes_per_second * 1000
     if read := readings.read(FIO, read_fio).get(name):
         figures["fio-read"] = sum(job.read_bytes_per_second for job in read) // 10**6
     burned = readings.read(BURN_IN, read_burn_in).get(name)
@@ -79,12 +81,17 @@ def _measured(host: DeclaredHost, scope: HostScope, tools: Sequence[ToolRan]) ->
     gpus = [
         MeasuredGpu(
             gpu.uuid,
-            _counts(gpu) | under_load.get(gpu.uuid, {}) | _rate(rates, number, len(printed.gpus)),
+            _whole(_counts(gpu) | under_load.get(gpu.uuid, {}) | _rate(rates, number, len(printed.gpus))),
             _facts(gpu),
         )
         for number, gpu in enumerate(printed.gpus)
     ]
-    return MeasuredHost(name, figures, {"driver": printed.driver}, gpus)
+    return MeasuredHost(name, _whole(figures), {"driver": printed.driver}, gpus)
+
+
+def _whole(figures: Mapping[str, float]) -> dict[str, int]:
+    """Return the figures as integers, without those that no record can have."""
+    return {name: int(value) for name, value in figures.items() if abs(value) <= _LARGEST}
 
 
 def _rate(rates: Sequence[int], number: int, gpus: int) -> dict[str, int]:
