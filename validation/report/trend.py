@@ -11,6 +11,7 @@ from validation.judge.hosts.drift import MeasuredHost
 from validation.judge.hosts.host_compare import median
 from validation.layers.figures import RISING, UNITS, measure
 from validation.report import log, record
+from validation.report.files import untrusted
 from validation.report.verify import verify
 
 
@@ -110,14 +111,18 @@ def trend_of(directory: Path, progress: Callable[[str], None]) -> Trend:
 
     Each record is verified. A record that does not verify, or has no hosts, is named in `unread`.
     """
-    found = sorted(path for path in directory.iterdir() if path.is_dir() and not path.name.startswith("."))
+    try:
+        found = sorted(p for p in directory.iterdir() if p.is_dir() and not p.name.startswith("."))
+    except OSError as error:
+        raise ReportError(f"{directory}: cannot be read: {error.strerror}") from error
     if not found:
         raise ReportError(f"{directory}: has no directory of a report; name the directory above the reports")
     measured, unread, runs = list[_Measured](), list[Unread](), set[str]()
     for number, path in enumerate(found, 1):
         progress(f"record {number} of {len(found)}: {path.name}")
         try:
-            one = _measured(path)
+            with untrusted("its record"):
+                one = _measured(path)
         except MusterError as error:
             unread.append(Unread(path.name, str(error)))
             continue

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.control.operators import MUSTER
-from tests.validation.host_doubles import NAMES, FakeHosts, nccl
+from tests.validation.host_doubles import NAMES, FakeHosts, Output, nccl, nvidia_smi
 from tests.validation.replay import run_command, settings
 from validation.report import log
 from validation.report.assemble import assemble
@@ -139,6 +139,23 @@ def test_records_that_cannot_be_read_are_named_and_the_exit_code_is_1(
     for name, problem in problems.items():
         assert f"{name}: left out: {problem}" in words
         assert name in page.read_text()
+
+
+def test_a_record_whose_figures_cannot_be_read_is_left_out_alone(records: Path, tmp_path: Path) -> None:
+    text, scenario = (SHIPPED / "hosts" / "hosts.scenario.yaml").read_text(), tmp_path / "hosts.scenario.yaml"
+    scenario.write_text(
+        f"{text.partition('layers:')[0]}layers: [gpus, burn-in]\n"
+    )  # they do not judge the power
+    huge = nvidia_smi("dgx1-1").replace("281.33 W", f"{'9' * 5000} W")
+    hosts = FakeHosts({("dgx1-1", "samples"): Output(huge)})
+    out = records / "huge"
+    run_command([scenario], settings(out, profile="current", parts=["hosts"], open_hosts=lambda: hosts))
+    done = trend(records, "-o", "json")
+    found = json.loads(done.stdout)
+    (left_out,) = found["unread"]
+    assert left_out["record"] == "huge"
+    assert left_out["problem"].startswith("its record: is damaged, and cannot be judged: ValueError")
+    assert len(found["sites"][0]["runs"]) == 3
 
 
 def test_records_of_two_sites_are_shown_apart(records: Path, first: Path) -> None:
