@@ -131,6 +131,16 @@ def test_a_site_that_does_not_fit_the_baseline_is_inconclusive_by_name(
     assert words in reason
 
 
+def test_a_host_that_only_the_baseline_has_is_named_beside_the_others(
+    site: Site,
+    earlier: Path,
+    tmp_path: Path,
+) -> None:
+    del site.content["hosts"]["dgx1-2"]
+    verdict, reason = compared(site, tmp_path / "r", earlier)
+    assert (verdict, reason.endswith("; not measured now: dgx1-2")) == ("PASS", True), reason
+
+
 def test_a_figure_that_only_this_run_measured_is_inconclusive(
     site: Site,
     tmp_path: Path,
@@ -201,6 +211,9 @@ def test_a_baseline_that_cannot_be_one_is_refused_before_anything_runs(
         assert words in done.stderr, name
         assert str(tmp_path / name) in done.stderr, name
         assert not (tmp_path / "r").exists()
+    done = site.validate(earlier, "--baseline", str(earlier / ".." / earlier.name))
+    assert (done.returncode, "is also --out, which the run replaces" in done.stderr) == (2, True)
+    assert muster("report", "verify", earlier).returncode == 0
     assert "--site names it" in muster("validate", "--target", "cluster", "--baseline", earlier).stderr
 
 

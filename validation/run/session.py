@@ -25,7 +25,7 @@ from validation.judge.verdict import ACCEPTABLE_RUNS, Verdict
 from validation.plan.acceptance import Acceptance, open_acceptance
 from validation.planned_checks import Check, plan
 from validation.report.assemble import assemble
-from validation.report.baseline import read_baseline
+from validation.report.baseline import BaselineError, read_baseline
 from validation.report.beside import digests
 from validation.report.log import Closed, open_log, read_log
 from validation.report.record import CheckResult, Report, Run
@@ -154,6 +154,10 @@ def site_hosts(settings: Settings) -> "SiteHosts | None":
         settings.site, golden=settings.golden, tests=settings.host_tests, mounts=settings.mounts
     )
     if settings.baseline is not None:
+        if settings.out is not None and settings.out.resolve() == settings.baseline.resolve():
+            raise BaselineError(
+                f"--baseline {settings.baseline}: is also --out, which the run replaces; give another --out"
+            )
         baseline = read_baseline(settings.baseline, hosts.scope)
         hosts.scope = msgspec.structs.replace(hosts.scope, baseline=baseline)
     return hosts
