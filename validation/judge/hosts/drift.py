@@ -99,7 +99,8 @@ def judge_drift(
             unknown += unmatched
             compared += len(pairs)
             worse += [_worse(limit, *pair) for pair in pairs if _is_worse(limit, *pair[1:])]
-    return _judgements(baseline, sorted(worse), sorted(unknown), compared, _unmeasured(baseline, named))
+    absent = _unmeasured(baseline, named) + sorted(earlier.keys() - {host.name for host in measured})
+    return _judgements(baseline, sorted(worse), sorted(unknown), compared, absent)
 
 
 def _judgements(
@@ -115,7 +116,7 @@ def _judgements(
     if not compared:
         reason = f"no figure was compared with {about}: --host-test measures some"
         judgements.append(Judgement(Verdict.INCONCLUSIVE, reason))
-    beside = f"; not measured now: {', '.join(unmeasured)}" if unmeasured else ""
+    beside = f"; not measured now: {some(unmeasured)}" if unmeasured else ""
     return judgements or [Judgement(Verdict.PASS, f"{compared} figures compared with {about}{beside}")]
 
 
