@@ -75,9 +75,9 @@ def _shown(steps: Sequence[CheckResult]) -> Sequence[CheckResult]:
     return [steps[number] for number in sorted([*others, *passed][:MAX_SHOWN])]
 
 
-@functools.cache
-def _template() -> Template:
-    environment = Environment(
+def environment() -> Environment:
+    """Return an environment for our pages: no text becomes markup, or has control or invisible characters."""
+    return Environment(
         loader=PackageLoader("validation.report", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -85,14 +85,19 @@ def _template() -> Template:
         lstrip_blocks=True,
         finalize=lambda value: text.inert(value) if type(value) is str else value,
     )
-    environment.filters.update(
+
+
+@functools.cache
+def _template() -> Template:
+    pages = environment()
+    pages.filters.update(
         gpus=gpus,
         seconds=text.seconds_or_dash,
         clock=text.clock,
         tone=lambda verdict: _GRAVITY.get(verdict, "fail"),
-        brief=_brief,
+        brief=brief,
     )
-    environment.globals.update(
+    pages.globals.update(
         allocation=text.allocation,
         figure=text.figure,
         expected_lines=text.expected_lines,
@@ -105,13 +110,13 @@ def _template() -> Template:
         beside_steps=text.BESIDE_STEPS,
         verdicts_of=lambda steps: Counter(step.verdict for step in steps if step.required),
     )
-    return environment.get_template("report.html.j2")
+    return pages.get_template("report.html.j2")
 
 
-def _brief(words: str, most: int = MAX_WORDS) -> str:
+def brief(words: str, most: int = MAX_WORDS) -> str:
     """Return the words, cut if they are longer than `most` characters.
 
-    Example: `_brief("abcdef", 4)` returns `'abc…'`.
+    Example: `brief("abcdef", 4)` returns `'abc…'`.
     """
     return words if len(words) <= most else words[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
 

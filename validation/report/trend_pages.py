@@ -1,22 +1,22 @@
 """Writes the trend of a site: a table for the terminal, and a page with one chart for each figure."""
 
-import functools
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from validation.errors import ReportError
 from validation.report.chart import COLOURS, DASHES, escape
-from validation.report.text import inert
+from validation.report.html import brief, environment
 from validation.report.trend import FigureTrend, Series, SiteTrend, Trend, TrendRun, decline
 
 NAMED: Final = 6
 """The number of hosts or GPUs with a line of their own: those that became worst. The JSON output has all."""
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 1100, 300, 80, 250, 20, 40
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 1100, 300, 80, 290, 20, 40
+_LEGEND: Final = 30
+"""The height of a name at the right: a line for the host, and a smaller one for the GPU."""
 
 
 def table(trend: Trend) -> list[str]:
@@ -50,7 +50,10 @@ def write(trend: Trend, path: Path) -> None:
         (site, [(figure, _safe(chart(site, figure))) for figure in site.figures]) for site in trend.sites
     ]
     try:
-        path.write_text(_template().render(sites=sites, unread=trend.unread, named=NAMED))
+        page = (
+            environment().get_template("trend.html.j2").render(sites=sites, unread=trend.unread, named=NAMED)
+        )
+        path.write_text(page, encoding="utf-8")
     except OSError as error:
         raise ReportError(f"{path}: cannot be written: {error.strerror}") from error
 
@@ -135,22 +138,12 @@ def _line(scale: _Scale, series: Series, colour: str, dash: str, number: int) ->
     stroke = f'stroke="{colour}" stroke-width="1.6" stroke-dasharray="{dash}"'
     yield f'<polyline points="{points}" fill="none" {stroke}/>'
     yield from (f'<circle cx="{x}" cy="{y}" r="2.5" fill="{colour}"/>' for x, y in known)
-    left, y = _WIDTH - _RIGHT + 10, _TOP + 14 + 20 * number
+    left, y = _WIDTH - _RIGHT + 10, _TOP + 14 + _LEGEND * number
     yield f'<line x1="{left}" y1="{y}" x2="{left + 26}" y2="{y}" {stroke}/>'
-    yield f'<text x="{left + 32}" y="{y + 4}" fill="#222">{escape(series.name[:34])}</text>'
-
-
-@functools.cache
-def _template() -> Template:
-    environment = Environment(
-        loader=PackageLoader("validation.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: inert(value) if type(value) is str else value,
-    )
-    return environment.get_template("trend.html.j2")
+    yield f'<text x="{left + 32}" y="{y + 4}" fill="#222">{escape(brief(series.host, 40))}</text>'
+    if series.gpu:
+        gpu = escape(brief(series.gpu, 44))  # a UUID has 40 characters
+        yield f'<text x="{left + 32}" y="{y + 15}" font-size="9" fill="#444">{gpu}</text>'
 
 
 def _span(runs: Sequence[TrendRun]) -> str:

@@ -110,6 +110,20 @@ def test_the_page_has_a_chart_of_each_figure_without_script(records: Path, tmp_p
     assert days == list(RATES)
 
 
+def test_the_page_names_each_gpu_of_hosts_with_long_names_as_a_whole(first: Path, tmp_path: Path) -> None:
+    host, uuid = "dgx-node-0001.rack-17.hall-2.example.com", "GPU-9f1c2d3e-4b5a-6978-8a9b-0c1d2e3f400"
+    renamed = tmp_path / "renamed"
+    renamed.mkdir()
+    text = (first / log.NAME).read_text().replace(f"GPU-{b'dgx1-1'.hex()}-", uuid)
+    (renamed / log.NAME).write_text(text.replace("dgx1-1", host))
+    write(assemble(log.read_log(renamed)), renamed)
+    page = tmp_path / "trend.html"
+    assert trend(tmp_path, "--out", page).returncode == 0
+    named = re.findall(r"<text [^>]*>([^<]*)</text>", page.read_text())
+    assert host in named
+    assert {f"{uuid}{number}" for number in range(6)} <= {*named}
+
+
 def test_records_that_cannot_be_read_are_named_and_the_exit_code_is_1(
     records: Path, first: Path, tmp_path: Path
 ) -> None:
