@@ -160,7 +160,7 @@ def node(name: str, count: str = "8") -> dict[str, Any]:
     return {"metadata": metadata(name, labels=labels), "spec": {}, "status": status}
 
 
-def resource_slice(node: str, gpus: int = 8, kind: str = "gpu", **pool: Any) -> dict[str, Any]:
+def resource_slice(node: str, gpus: int = 8, kind: object = "gpu", **pool: Any) -> dict[str, Any]:
     """Return a slice of NVIDIA's driver with this number of devices."""
     devices = [
         {

@@ -152,11 +152,12 @@ def version(objects: list[Json]) -> str:
 
 def driver(objects: list[Json]) -> str:
     nodes, slices = (several(entry.get("items")) for entry in objects)
-    return "INCONCLUSIVE" if not nodes else "PASS" if all(published(one, slices) for one in nodes) else "FAIL"
+    found = [published(one, slices) for one in nodes]
+    return "FAIL" if "FAIL" in found else "PASS" if set(found) == {"PASS"} else "INCONCLUSIVE"
 
 
-def published(node: Json, slices: list[Json]) -> bool:
-    """Return whether the newest slices of the node are complete and have all its GPUs."""
+def published(node: Json, slices: list[Json]) -> str:
+    """Return PASS if the newest slices of the node are complete and have all its GPUs."""
     pools: dict[str, list[Json]] = {}
     for entry in slices:
         spec, pool = under(entry, "spec"), under(entry, "spec", "pool")
@@ -178,7 +179,9 @@ def published(node: Json, slices: list[Json]) -> bool:
     whole = all(len(specs) == under(specs[0], "pool", "resourceSliceCount") for specs in pools.values())
     count = under(node, "metadata", "labels", "nvidia.com/gpu.count")
     is_counted = isinstance(count, str) and all(kind == "gpu" for kind in kinds)
-    return bool(kinds) and whole and (not is_counted or count == str(len(kinds)))
+    if not kinds or not whole or (is_counted and count != str(len(kinds))):
+        return "FAIL"
+    return "PASS" if all(kind in ("gpu", "mig", "vfio") for kind in kinds) else "INCONCLUSIVE"
 
 
 def claim(objects: list[Json]) -> str:

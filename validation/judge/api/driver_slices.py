@@ -23,10 +23,12 @@ COUNT: Final = "nvidia.com/gpu.count"
 """The label with the number of GPUs of a node."""
 DRIVER: Final = DEVICE_CLASS
 """NVIDIA's driver has the name of its class of devices."""
+KINDS: Final = ("gpu", "mig", "vfio")
+"""The types of NVIDIA's devices."""
 
 
 def judge_slices(documents: Sequence[Json]) -> Judgement:
-    """Return PASS if the newest slices of each node are complete and have all its GPUs."""
+    """Return PASS if the newest slices of each node are complete and have all its GPUs, and no unknown type."""
     nodes, slices = (objects(document.get("items")) for document in documents)
     if not nodes:
         return Judgement(Verdict.INCONCLUSIVE, f"no node has the label {PRESENT}=true")
@@ -35,7 +37,7 @@ def judge_slices(documents: Sequence[Json]) -> Judgement:
         for one in slices
         if at(one, "spec", "driver") == DRIVER and at(one, "spec", "nodeName") is not None
     ]
-    gpus = 0
+    gpus, unknown = 0, list[str]()
     for node in nodes:
         name = at(node, "metadata", "name")
         pools = _newest_pools(one for one in published if at(one, "spec", "nodeName") == name)
@@ -44,6 +46,9 @@ def judge_slices(documents: Sequence[Json]) -> Judgement:
         if problem:
             return Judgement(Verdict.FAIL, f"{name}: {problem}")
         gpus += kinds.count("gpu")
+        unknown += [f"{name} has {str(kind)[:20]!r}" for kind in kinds if kind not in KINDS]
+    if unknown:
+        return Judgement(Verdict.INCONCLUSIVE, f"muster does not know this type of device: {unknown[0]}")
     return Judgement(Verdict.PASS, f"{len(nodes)} nodes, {gpus} GPUs")
 
 
@@ -78,7 +83,7 @@ def _problem(pools: Sequence[Sequence[Json]], kinds: Sequence[object], labelled:
         return f"{DRIVER} publishes no device of it: install NVIDIA's DRA driver on it"
     if any(len(slices) != at(slices[0], "spec", "pool", "resourceSliceCount") for slices in pools):
         return f"not all slices of {DRIVER} are there"
-    is_whole = set(kinds) == {"gpu"}
+    is_whole = all(kind == "gpu" for kind in kinds)
     if is_whole and isinstance(labelled, str) and labelled != str(len(kinds)):
         return f"{DRIVER} publishes {len(kinds)} GPUs, the label {COUNT} says {labelled[:20]}"
     return ""
