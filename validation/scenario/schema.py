@@ -54,7 +54,8 @@ class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     `ended` are jobs that reached their time limit: they still exist, without a pod.
 
     If `allocated`, `total` or `running` is missing, it follows from the existing jobs that are not pending. If
-    `sameGpu` or `gpusInUse` is missing, it is not compared. `orElse` are other states that are as good.
+    `sameGpu` or `gpusInUse` is missing, it is not compared. `orElse` are other states that are as good;
+    they have no `ended` and no `orElse`.
     """
 
     allocated: dict[str, Decimal] | None = None

@@ -136,6 +136,10 @@ class StepLoader:
         self, expect: Expect, place: tuple[str | int, ...], quotas: dict[str, int], alive: list[oracle.Demand]
     ) -> Expectation:
         self._check_names(expect, place, quotas)
+        for number, other in enumerate(expect.or_else):
+            if other.ended or other.or_else:
+                where = (*place, "orElse", number, "ended" if other.ended else "orElse")
+                raise self.document.error(where, "another state has no `ended` and no `orElse` of its own")
         running = [demand for demand in alive if demand.name not in expect.pending]
         allocated = dict.fromkeys(quotas, 0)
         if expect.allocated is None:
