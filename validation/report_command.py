@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from orchestrator.cli.options import OpenGroup
 from orchestrator.distribution import require_extra
 from orchestrator.progress import printable
 from validation.report.files import untrusted
@@ -24,33 +25,8 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _NEW = click.Path(path_type=Path, file_okay=False)
 
 
-ADDED_GROUP = "muster.report"
-"""The entry points of further reports."""
-
-
-class _Reports(click.Group):
-    """Commands on directories that are not trusted. A damaged record causes an error of one line.
-
-    Other packages add commands by entry points, which are imported when they are asked for.
-    """
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
-        from importlib.metadata import entry_points
-
-        return sorted([*super().list_commands(ctx), *entry_points(group=ADDED_GROUP).names])
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of that name; None if there is none."""
-        from importlib.metadata import entry_points
-
-        if (command := super().get_command(ctx, cmd_name)) is not None:
-            return command
-        for added in entry_points(group=ADDED_GROUP, name=cmd_name):
-            loaded = added.load()
-            if isinstance(loaded, click.Command):
-                return loaded
-        return None
+class _Reports(OpenGroup):
+    """Commands on directories that are not trusted. A damaged record causes an error of one line."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -58,7 +34,7 @@ class _Reports(click.Group):
             return super().invoke(ctx)
 
 
-@click.group(cls=_Reports)
+@click.group(cls=_Reports, added="muster.report")
 def report() -> None:
     """Verify, sign, compare and render the reports of `muster validate`; print the GPU hours.
 

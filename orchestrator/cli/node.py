@@ -9,7 +9,7 @@ import click
 
 from orchestrator.cli.cluster_names import completing
 from orchestrator.cli.message import say, say_error
-from orchestrator.cli.options import Command, Group
+from orchestrator.cli.options import Command, OpenGroup
 from orchestrator.cli.output import document, output_option, table
 from orchestrator.cli.session import run
 from orchestrator.cluster.gpu_fraction import format_gpu
@@ -22,33 +22,10 @@ if TYPE_CHECKING:
     from orchestrator.client.drains import Occupants
     from orchestrator.simulation.draining import Departure
 
-ADDED_GROUP: Final = "muster.node"
 HEADER: Final = ("PROJECT", "JOB", "PODS", "GPUs", "THEN", "NODES", "BECAUSE")
 
 
-class _Nodes(Group):
-    """The commands below, and those of installed packages."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
-        from importlib.metadata import entry_points
-
-        return sorted({*super().list_commands(ctx), *entry_points(group=ADDED_GROUP).names})
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of that name; None if there is none."""
-        from importlib.metadata import entry_points
-
-        if (command := super().get_command(ctx, cmd_name)) is not None:
-            return command
-        for added in entry_points(group=ADDED_GROUP, name=cmd_name):
-            loaded = added.load()
-            if isinstance(loaded, click.Command):
-                return loaded
-        return None
-
-
-@click.group("node", cls=_Nodes)
+@click.group("node", cls=OpenGroup, added="muster.node")
 def node() -> None:
     """Take a node out of use for maintenance, and give it back; remove the host of a node from its site."""
 
@@ -160,7 +137,7 @@ def _show(name: str, affected: "Sequence[Departure]", occupants: "Occupants", *,
     say(table(HEADER, rows) if rows else f"No job is on {name}.", err=not dry_run)
     if occupants.others:
         say(
-            f"{occupants.others} pods of other schedulers stay on {name}: 'kubectl drain' evicts them",
+            f"Pods of other schedulers stay on {name} ({occupants.others}): 'kubectl drain' evicts them",
             err=True,
         )
 

@@ -168,6 +168,35 @@ class Group(click.Group):
         return resolved(self, super().resolve_command, ctx, args)
 
 
+class OpenGroup(Group):
+    """A group to which installed packages add commands by entry points of the name `added`.
+
+    An added command is imported when the user asks for it.
+    """
+
+    def __init__(self, *arguments: Any, added: str, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.added = added
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        from importlib.metadata import entry_points
+
+        return sorted({*super().list_commands(ctx), *entry_points(group=self.added).names})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of that name; None if there is none."""
+        from importlib.metadata import entry_points
+
+        if (command := super().get_command(ctx, cmd_name)) is not None:
+            return command
+        for added in entry_points(group=self.added, name=cmd_name):
+            loaded = added.load()
+            if isinstance(loaded, click.Command):
+                return loaded
+        return None
+
+
 def resolved(
     group: click.Group,
     resolve: Callable[[click.Context, list[str]], tuple[str | None, click.Command | None, list[str]]],
