@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from orchestrator import names
 from orchestrator.cluster.gpu_fraction import DEVICE_MILLI, format_gpu, gpu_milli
-from orchestrator.cluster.quantity import format_bytes, format_cpu
+from orchestrator.cluster.quantity import cpu_milli, format_bytes, format_cpu, memory_bytes
 from orchestrator.errors import InvalidField
-from orchestrator.submit.manifest import CPU_MILLI_PER_GPU, MEMORY_KIB_PER_GPU
+from orchestrator.submit.manifest import default_cpu_milli, default_memory_bytes
 from orchestrator.submit.values import DEVICES_VARIABLE
 
 Manifest = dict[str, Any]
@@ -97,17 +97,19 @@ def _set_gpus(container: Manifest, annotations: dict[str, str], new_milli: int) 
 def _set_defaults(resources: Manifest, old_milli: int, new_milli: int) -> None:
     """Replace the default requests of CPU and memory for the old GPUs by those for the new."""
     requests = resources.setdefault("requests", {})
+    limits = resources.get("limits", {})
     for name, default in (("cpu", _cpu), ("memory", _memory)):
-        if (old_milli and requests.get(name) == default(old_milli)) or not (old_milli or requests.get(name)):
-            requests[name] = default(new_milli)
+        limit, present = limits.get(name, "0"), requests.get(name)
+        if (old_milli and present == default(old_milli, limit)) or not (old_milli or present):
+            requests[name] = default(new_milli, limit)
 
 
-def _cpu(milli: int) -> str:
-    return format_cpu(milli * CPU_MILLI_PER_GPU // DEVICE_MILLI)
+def _cpu(milli: int, limit: str) -> str:
+    return format_cpu(default_cpu_milli(milli, cpu_milli(limit)))
 
 
-def _memory(milli: int) -> str:
-    return format_bytes(max(1, milli * MEMORY_KIB_PER_GPU // DEVICE_MILLI) * 1024)
+def _memory(milli: int, limit: str) -> str:
+    return format_bytes(default_memory_bytes(milli, memory_bytes(limit)))
 
 
 def _set_variables(container: Manifest, new_milli: int) -> None:

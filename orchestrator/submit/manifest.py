@@ -288,8 +288,10 @@ def _container_security_context(submission: Submission) -> Manifest:
 def _resources(submission: Submission) -> Manifest:
     cpu_milli, memory_bytes = submission.cpu_milli, submission.memory_bytes
     if submission.wants_gpu:
-        cpu_milli = cpu_milli or _default_cpu_milli(submission)
-        memory_bytes = memory_bytes or _default_memory_bytes(submission)
+        # A request for GPU memory counts as whole GPUs.
+        gpu_milli = (submission.gpu_milli or 1000) * (submission.gpu_devices or 1)
+        cpu_milli = cpu_milli or default_cpu_milli(gpu_milli, submission.cpu_limit_milli)
+        memory_bytes = memory_bytes or default_memory_bytes(gpu_milli, submission.memory_limit_bytes)
     requests = _amounts(cpu_milli, memory_bytes)
     limits = _amounts(submission.cpu_limit_milli, submission.memory_limit_bytes)
     limits |= {name: str(count) for name, count in submission.extended_resources}
@@ -305,16 +307,13 @@ def _amounts(cpu_milli: int, memory_bytes: int) -> dict[str, str]:
     return amounts | ({"memory": format_bytes(memory_bytes)} if memory_bytes else {})
 
 
-def _gpu_milli_for_defaults(submission: Submission) -> int:
-    """The `gpu_milli` by which defaults are computed. A request for GPU memory counts as whole GPUs."""
-    return (submission.gpu_milli or 1000) * (submission.gpu_devices or 1)
+def default_cpu_milli(gpu_milli: int, limit_milli: int) -> int:
+    """Return the CPU request of a pod with these GPUs. It does not exceed the limit, if that is not 0."""
+    cpu_milli = gpu_milli * CPU_MILLI_PER_GPU // 1000
+    return min(cpu_milli, limit_milli) if limit_milli else cpu_milli
 
 
-def _default_cpu_milli(submission: Submission) -> int:
-    cpu_milli = _gpu_milli_for_defaults(submission) * CPU_MILLI_PER_GPU // 1000
-    return min(cpu_milli, submission.cpu_limit_milli) if submission.cpu_limit_milli else cpu_milli
-
-
-def _default_memory_bytes(submission: Submission) -> int:
-    memory_bytes = max(1, _gpu_milli_for_defaults(submission) * MEMORY_KIB_PER_GPU // 1000) * 1024
-    return min(memory_bytes, submission.memory_limit_bytes) if submission.memory_limit_bytes else memory_bytes
+def default_memory_bytes(gpu_milli: int, limit_bytes: int) -> int:
+    """Return the memory request of a pod with these GPUs. It does not exceed the limit, if that is not 0."""
+    memory_bytes = max(1, gpu_milli * MEMORY_KIB_PER_GPU // 1000) * 1024
+    return min(memory_bytes, limit_bytes) if limit_bytes else memory_bytes

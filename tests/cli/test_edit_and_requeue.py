@@ -237,12 +237,17 @@ def test_gpus_that_need_another_container_are_refused(
     assert find(server, "jobs", "train") == before
 
 
+LIMITS = ("--cpu-limit", "2", "--memory-limit", "200Mi")
+
+
 @pytest.mark.parametrize(
     ("submitted", "edited", "flags"),
     [
         (("-g", "0.5"), "0.25", ("-g", "0.25")),
         ((), "2", ("-g", "2")),
         (("-g", "1", "--cpu", "9"), "2", ("-g", "2", "--cpu", "9")),
+        (("-g", "1", *LIMITS), "4", ("-g", "4", *LIMITS)),
+        (("-g", "4", *LIMITS), "1", ("-g", "1", *LIMITS)),
     ],
 )
 def test_the_edited_pods_are_those_of_a_submission(
