@@ -29,11 +29,20 @@ from orchestrator.cluster.quantity import format_time
 from orchestrator.cluster.resources import CLAIMS, INGRESSES, JOBS, PODS, SECRETS, SERVICES
 from orchestrator.cluster.wire import has_condition
 from orchestrator.errors import MusterError
-from orchestrator.submit.changes import Change, changed_template, successor
+from orchestrator.submit.changes import Change, changed_template
 from orchestrator.submit.name_rules import is_object_name
+from orchestrator.submit.successors import (
+    COPY_SUFFIX,
+    Replaced,
+    replaced,
+    secrets_of,
+    successor,
+    successor_of_copy,
+    suspended_copy,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from orchestrator.client.jobs import Scope, WorkloadClient
     from orchestrator.cluster.connection import Params
@@ -41,7 +50,6 @@ if TYPE_CHECKING:
 
 Manifest = dict[str, Any]
 
-COPY_SUFFIX: Final = "-edit"
 STOP_SECONDS: Final = 60.0
 """Maximum time until the controller of a workload has reacted to a suspension."""
 _POLL_SECONDS: Final = 0.3
@@ -92,28 +100,24 @@ class Editor:
             if change.is_of_pods:
                 await self._check(owner)
             await self._warn(scope, owner, change)
-            if change.priority is not None:
-                path = owner.resource.path(scope.namespace, name)
-                annotations = {names.PRIORITY_ANNOTATION: change.priority}
-                body = {"metadata": {"annotations": annotations}}
-                await self._transport.patch(path, body, params=_DRY if dry_run else {})
             if change.is_of_pods and isinstance(owner, Job):
                 await self._replace(scope, owner, change, dry_run=dry_run)
-            elif change.is_of_pods and isinstance(owner, StatefulSet):
+            else:
                 await self._change(scope, owner, change, dry_run=dry_run)
 
     async def _finish_earlier(self, scope: Scope, name: str, *, dry_run: bool) -> None:
         """Finish an edit that was interrupted after the deletion of its Job; forget one that was before that."""
-        copy = await self._copy_of(scope, name)
-        if copy is None:
+        copy = await self._get(JOBS.path(scope.namespace, f"{name}{COPY_SUFFIX}"))
+        of = None if copy is None else replaced(copy)
+        if copy is None or of is None or of.name != name:
             return
         if dry_run:
             raise NotPossible(f"an edit of {name} was interrupted: run it again without --dry-run")
         present = await self._get(JOBS.path(scope.namespace, name))
-        if present is not None and present["metadata"]["uid"] == _edited(copy)[1]:
+        if present is not None and present["metadata"]["uid"] == of.uid:
             await self._delete_copy(scope, copy)
         else:
-            await self._finish(scope, name, copy)
+            await self._finish(scope, of, copy)
 
     async def _check(self, owner: Job | StatefulSet) -> None:
         """Raise NotPossible if a container of the workload runs, or if a replacement would repeat or delete work."""
@@ -156,18 +160,21 @@ class Editor:
         for line in await unfitting(self._transport, scope, change.gpu_milli * devices, members):
             self._report(f"Warning: {line}")
 
-    # --- StatefulSets and requeues --------------------------------------------------------------------
+    # --- Priorities, StatefulSets and requeues --------------------------------------------------------
 
-    async def _change(self, scope: Scope, owner: StatefulSet, change: Change, *, dry_run: bool) -> None:
-        """Change the template of a StatefulSet, and let its controller make the pod anew."""
+    async def _change(self, scope: Scope, owner: Job | StatefulSet, change: Change, *, dry_run: bool) -> None:
+        """Change a priority, and the template of a StatefulSet: its controller then makes the pod anew."""
         path = owner.resource.path(owner.metadata.namespace, owner.metadata.name)
-        present: Manifest = await self._transport.get(path, dict)
-        template = changed_template(present["spec"]["template"], change)
-        version = {"resourceVersion": present["metadata"]["resourceVersion"]}
-        body = {"metadata": version, "spec": {"template": template}}
+        body: Manifest = {"metadata": {}}
+        if change.priority is not None:
+            body["metadata"]["annotations"] = {names.PRIORITY_ANNOTATION: change.priority}
+        if change.is_of_pods:
+            present: Manifest = await self._transport.get(path, dict)
+            body["metadata"]["resourceVersion"] = present["metadata"]["resourceVersion"]
+            body["spec"] = {"template": changed_template(present["spec"]["template"], change)}
         await self._transport.patch(path, body, params=_DRY if dry_run else {})
         # With its pod pending, a StatefulSet does not roll a change out: from 0 replicas on, it makes the new pod.
-        if not (dry_run or _is_suspended(owner)):
+        if change.is_of_pods and not (dry_run or _is_suspended(owner)):
             await self._restart(scope, owner, {})
 
     async def _restart(self, scope: Scope, owner: Job | StatefulSet, annotations: Mapping[str, str]) -> None:
@@ -210,10 +217,11 @@ class Editor:
         new_job = successor(present, change, format_time(time.time_ns() // 1000))
         copy = await self._create_copy(scope, present, new_job, dry_run=dry_run)
         if not dry_run:
-            await self._finish(scope, job.metadata.name, copy)
+            is_suspended = bool(present["spec"].get("suspend"))
+            await self._finish(scope, Replaced(job.metadata.name, job.metadata.uid, is_suspended), copy)
 
     async def _check_secrets(self, scope: Scope, job: Manifest) -> None:
-        for secret in dict.fromkeys(_secrets_of(job["spec"]["template"]["spec"])):
+        for secret in dict.fromkeys(secrets_of(job["spec"]["template"]["spec"])):
             existing = await self._get(SECRETS.path(scope.namespace, secret))
             if existing is not None and _is_owned(existing, job["metadata"]["uid"]):
                 name = job["metadata"]["name"]
@@ -226,49 +234,30 @@ class Editor:
         self, scope: Scope, job: Manifest, new_job: Manifest, *, dry_run: bool
     ) -> Manifest:
         """Create the suspended copy of the successor. The API server checks the change with it."""
-        metadata, spec = job["metadata"], new_job["spec"]
-        name = f"{metadata['name']}{COPY_SUFFIX}"
-        suspended = "true" if spec.get("suspend") else "false"
-        mark = {names.EDIT_OF_ANNOTATION: f"{metadata['name']}:{metadata['uid']}:{suspended}"}
-        # A held Job that the operator starts would run beside its successor: the copy has no dependencies.
-        annotations = {**new_job["metadata"]["annotations"], **mark}
-        after = annotations.pop(names.AFTER_ANNOTATION, None)
-        if after is not None:
-            annotations[names.EDIT_AFTER_ANNOTATION] = after
-        copy = {
-            **new_job,
-            "metadata": {**new_job["metadata"], "name": name, "annotations": annotations},
-            "spec": {**spec, "suspend": True},
-        }
+        name, copy = job["metadata"]["name"], suspended_copy(job, new_job)
         try:
             created: Manifest = await self._transport.create(
                 JOBS.path(scope.namespace), copy, dict, params=_DRY if dry_run else {}
             )
         except AlreadyExists as error:
             raise NotPossible(
-                f"{metadata['name']} cannot be edited while there is a job {name}: delete that one"
+                f"{name} cannot be edited while there is a job {name}{COPY_SUFFIX}: delete that one"
             ) from error
         return created
-
-    async def _copy_of(self, scope: Scope, name: str) -> Manifest | None:
-        existing = await self._get(JOBS.path(scope.namespace, f"{name}{COPY_SUFFIX}"))
-        return existing if existing is not None and _edited(existing)[:1] == [name] else None
 
     async def _delete_copy(self, scope: Scope, copy: Manifest) -> None:
         metadata = copy["metadata"]
         await self._transport.delete(JOBS.path(scope.namespace, metadata["name"]), uid=metadata["uid"])
 
-    async def _finish(self, scope: Scope, name: str, copy: Manifest) -> None:
+    async def _finish(self, scope: Scope, of: Replaced, copy: Manifest) -> None:
         """Replace the Job by its successor, of which `copy` is the description; go on from any step."""
-        _, old_uid, suspended = _edited(copy)
+        name, old_uid, _ = of
         try:
             await self._add_owner(scope, name, old_uid, copy)
             present = await self._get(JOBS.path(scope.namespace, name))
             if present is not None and present["metadata"]["uid"] == old_uid:
                 await self._transport.delete(JOBS.path(scope.namespace, name), uid=old_uid)
-            new_job = await self._create(
-                scope, _successor_of(copy, name, is_suspended=suspended == "true"), old_uid
-            )
+            new_job = await self._create(scope, successor_of_copy(copy, of), old_uid)
         except (MusterError, asyncio.CancelledError) as error:
             if await self._is_lost(scope, name):
                 raise HalfEdited(
@@ -366,29 +355,3 @@ def _is_suspended(owner: Job | StatefulSet) -> bool:
 
 def _is_owned(existing: Mapping[str, Any], uid: str) -> bool:
     return any(owner["uid"] == uid for owner in existing["metadata"].get("ownerReferences", []))
-
-
-def _edited(copy: Mapping[str, Any]) -> list[str]:
-    """Return the name and the uid of the Job of which this is a copy, and whether it is suspended."""
-    parts = copy["metadata"].get("annotations", {}).get(names.EDIT_OF_ANNOTATION, "").split(":")
-    return parts if len(parts) == 3 else []
-
-
-def _successor_of(copy: Manifest, name: str, *, is_suspended: bool) -> Manifest:
-    new_job = successor(copy, Change(), copy["metadata"]["annotations"][names.SUBMITTED_AT_ANNOTATION])
-    annotations = new_job["metadata"]["annotations"]
-    del annotations[names.EDIT_OF_ANNOTATION]
-    after = annotations.pop(names.EDIT_AFTER_ANNOTATION, None)
-    if after is not None:
-        annotations[names.AFTER_ANNOTATION] = after
-    new_job["metadata"]["name"] = name
-    new_job["spec"]["suspend"] = is_suspended
-    return new_job
-
-
-def _secrets_of(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of the secrets in the variables of the containers."""
-    for container in (*spec["containers"], *spec.get("initContainers", [])):
-        for variable in container.get("env", []):
-            if reference := variable.get("valueFrom", {}).get("secretKeyRef"):
-                yield reference["name"]

@@ -15,10 +15,6 @@ from orchestrator.submit.values import DEVICES_VARIABLE
 Manifest = dict[str, Any]
 
 _GPU_COUNT_VARIABLE: Final = "RUNAI_NUM_OF_GPUS"
-_OF_ONE_JOB: Final = (
-    "controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name",
-)  # fmt: skip
-"""Labels that the API server puts on the template of a Job, and the API server refuses on another Job."""
 _PREFIX: Final = "muster-"
 
 
@@ -31,12 +27,8 @@ class Change:
     priority: str | None = None
 
     def __post_init__(self) -> None:
-        if self.priority is not None and self.priority not in names.PRIORITY_CLASSES:
-            raise InvalidField(
-                "{priority} {word!r} is not possible: use one of {words}",
-                word=self.priority,
-                words=", ".join(name.removeprefix(_PREFIX) for name in names.PRIORITY_CLASSES),
-            )
+        if self.priority is not None:
+            _check_priority(self.priority, self.priority)
 
     @property
     def is_of_pods(self) -> bool:
@@ -50,7 +42,17 @@ def parse_priority(text: str) -> str:
     Example: `parse_priority("interactive")` returns `"muster-interactive"`.
     """
     name = text if text.startswith(_PREFIX) else f"{_PREFIX}{text}"
-    return name if name in names.PRIORITY_CLASSES else Change(priority=text).priority or ""
+    _check_priority(name, text)
+    return name
+
+
+def _check_priority(name: str, text: str) -> None:
+    if name not in names.PRIORITY_CLASSES:
+        raise InvalidField(
+            "{priority} {word!r} is not possible: use one of {words}",
+            word=text,
+            words=", ".join(known.removeprefix(_PREFIX) for known in names.PRIORITY_CLASSES),
+        )
 
 
 def changed_template(template: Mapping[str, Any], change: Change) -> Manifest:
@@ -72,8 +74,15 @@ def _set_gpus(container: Manifest, annotations: dict[str, str], new_milli: int) 
         )
     fraction = annotations.get(names.GPU_FRACTION_ANNOTATION)
     resources = container.setdefault("resources", {})
-    count = resources.get("limits", {}).get(names.GPU_RESOURCE)
-    old_milli = gpu_milli(fraction) if fraction else int(count or 0) * DEVICE_MILLI
+    count = resources.get("limits", {}).get(names.GPU_RESOURCE, "0")
+    try:
+        old_milli = gpu_milli(fraction) if fraction else int(count) * DEVICE_MILLI
+        devices = int(annotations.get(names.GPU_FRACTION_DEVICES_ANNOTATION, "1"))
+    except ValueError as error:
+        raise InvalidField(
+            "{gpu_milli} is not possible: the present request of the job cannot be read: {problem}",
+            problem=str(error),
+        ) from error
     if bool(fraction) != (new_milli < DEVICE_MILLI):
         old = f"{fraction} of a GPU" if fraction else "whole GPUs" if old_milli else "no GPU"
         raise InvalidField(
@@ -89,7 +98,6 @@ def _set_gpus(container: Manifest, annotations: dict[str, str], new_milli: int) 
         resources.setdefault("limits", {})[names.GPU_RESOURCE] = number
         if names.GPU_RESOURCE in resources.get("requests", {}):
             resources["requests"][names.GPU_RESOURCE] = number
-    devices = int(annotations.get(names.GPU_FRACTION_DEVICES_ANNOTATION, "1"))
     _set_defaults(resources, old_milli * devices, new_milli * devices)
     _set_variables(container, new_milli)
 
@@ -121,27 +129,3 @@ def _set_variables(container: Manifest, new_milli: int) -> None:
         and (variable["name"], variable.get("value")) != (DEVICES_VARIABLE, "void")
     ]
     container["env"] = [*variables, {"name": _GPU_COUNT_VARIABLE, "value": format_gpu(new_milli)}]
-
-
-def successor(job: Mapping[str, Any], change: Change, submitted_at: str) -> Manifest:
-    """Return the Job that replaces this one: with the change, and without fields that the API server sets."""
-    metadata, spec = job["metadata"], deepcopy(job["spec"])
-    template = changed_template(spec["template"], change)
-    labels = template.setdefault("metadata", {}).get("labels", {})
-    template["metadata"]["labels"] = {key: value for key, value in labels.items() if key not in _OF_ONE_JOB}
-    template["metadata"].setdefault("annotations", {})[names.SUBMITTED_AT_ANNOTATION] = submitted_at
-    annotations = {**metadata.get("annotations", {}), names.SUBMITTED_AT_ANNOTATION: submitted_at}
-    annotations.pop(names.QUEUED_SINCE_ANNOTATION, None)
-    if not spec.get("manualSelector"):
-        spec.pop("selector", None)
-    return {
-        "apiVersion": job["apiVersion"],
-        "kind": job["kind"],
-        "metadata": {
-            "name": metadata["name"],
-            "namespace": metadata["namespace"],
-            "labels": metadata.get("labels", {}),
-            "annotations": annotations,
-        },
-        "spec": spec | {"template": template},
-    }

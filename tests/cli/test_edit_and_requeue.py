@@ -237,6 +237,34 @@ def test_gpus_that_need_another_container_are_refused(
     assert find(server, "jobs", "train") == before
 
 
+@pytest.mark.parametrize("flags", [(), ("--interactive",)])
+def test_a_priority_changes_together_with_the_gpus_or_not_at_all(
+    flags: tuple[str, ...], muster: Muster, server: MemoryApiServer
+) -> None:
+    muster("submit", "one", "-i", "image", "-g", "1", *flags)
+    if flags:
+        find(server, "statefulsets", "one")["status"] = {"replicas": 0}
+    server.requests.clear()
+    outcome = muster("edit", "one", "--priority", "inference", "-g", "0.5")
+    assert (outcome.code, server.writes()) == (2, [])
+    assert muster("edit", "one", "--priority", "inference", "-g", "2").code == 0
+    record = muster("get", "one", "-o", "json").json
+    assert (record["priority"], record["gpus"]) == ("muster-inference", "2")
+
+
+@pytest.mark.parametrize(
+    "annotation", [{"muster.dev/gpu-fraction": "half"}, {"muster.dev/gpu-fraction-devices": "x"}]
+)
+def test_a_request_that_cannot_be_read_is_not_changed(
+    annotation: JSON, muster: Muster, server: MemoryApiServer
+) -> None:
+    muster("submit", "one", "-i", "image", "-g", "0.5")
+    find(server, "jobs", "one")["spec"]["template"]["metadata"]["annotations"] |= annotation
+    outcome = muster("edit", "one", "-g", "0.25")
+    assert outcome.code == 2
+    assert "-g/--gpu is not possible: the present request of the job cannot be read" in outcome.err
+
+
 LIMITS = ("--cpu-limit", "2", "--memory-limit", "200Mi")
 
 
