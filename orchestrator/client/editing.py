@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator import names
@@ -98,6 +99,7 @@ class Editor:
         await self._finish_earlier(scope, name, dry_run=dry_run)
         for owner in await self._workloads.changeable(scope, name, "edited"):
             if change.is_of_pods:
+                _check_form(owner, change)
                 await self._check(owner)
             await self._warn(scope, owner, change)
             if change.is_of_pods and isinstance(owner, Job):
@@ -113,8 +115,13 @@ class Editor:
             return
         if dry_run:
             raise NotPossible(f"an edit of {name} was interrupted: run it again without --dry-run")
+        if not copy["spec"].get("suspend"):
+            raise NotPossible(
+                f"an edit of {name} was interrupted, and its copy {name}{COPY_SUFFIX} was resumed: 'muster suspend "
+                f"{name}{COPY_SUFFIX}' lets the edit continue, 'muster delete {name}{COPY_SUFFIX}' gives it up"
+            )
         present = await self._get(JOBS.path(scope.namespace, name))
-        if present is not None and present["metadata"]["uid"] == of.uid:
+        if present is not None and present["metadata"]["uid"] == of.uid and not _is_terminating(present):
             await self._delete_copy(scope, copy)
         else:
             await self._finish(scope, of, copy)
@@ -123,9 +130,6 @@ class Editor:
         """Raise NotPossible if a container of the workload runs, or if a replacement would repeat or delete work."""
         metadata = owner.metadata
         name = metadata.name
-        if metadata.controller is not None:
-            above = metadata.controller
-            raise NotPossible(f"{name} belongs to {above.kind} {above.name}: change that one with kubectl")
         page = await self._transport.list(PODS.path(metadata.namespace), dict)
         for pod in page.items:
             if pod["status"].get("phase") == "Running" and _is_owned(pod, metadata.uid):
@@ -202,8 +206,7 @@ class Editor:
         path = owner.resource.path(owner.metadata.namespace, owner.metadata.name)
         if isinstance(owner, Job):
             job = await self._transport.get(path, Job)
-            condition = has_condition(job.status.conditions, "Suspended")
-            return condition is not None
+            return has_condition(job.status.conditions, "Suspended") is not None
         stateful_set = await self._transport.get(path, StatefulSet)
         return stateful_set.status.replicas == 0
 
@@ -213,6 +216,8 @@ class Editor:
         present: Manifest = await self._transport.get(JOBS.path(scope.namespace, job.metadata.name), dict)
         if present["metadata"]["uid"] != job.metadata.uid:
             raise Conflict(f"{job.metadata.name} was replaced in the meantime: try again")
+        if finalizers := present["metadata"].get("finalizers"):
+            raise NotPossible(f"{job.metadata.name} has the finalizer {finalizers[0]} of another program")
         await self._check_secrets(scope, present)
         new_job = successor(present, change, format_time(time.time_ns() // 1000))
         copy = await self._create_copy(scope, present, new_job, dry_run=dry_run)
@@ -247,7 +252,8 @@ class Editor:
 
     async def _delete_copy(self, scope: Scope, copy: Manifest) -> None:
         metadata = copy["metadata"]
-        await self._transport.delete(JOBS.path(scope.namespace, metadata["name"]), uid=metadata["uid"])
+        with suppress(NotFound, Conflict):  # another edit has deleted the copy, or created its own
+            await self._transport.delete(JOBS.path(scope.namespace, metadata["name"]), uid=metadata["uid"])
 
     async def _finish(self, scope: Scope, of: Replaced, copy: Manifest) -> None:
         """Replace the Job by its successor, of which `copy` is the description; go on from any step."""
@@ -256,6 +262,7 @@ class Editor:
             await self._add_owner(scope, name, old_uid, copy)
             present = await self._get(JOBS.path(scope.namespace, name))
             if present is not None and present["metadata"]["uid"] == old_uid:
+                await self._check_copy(scope, copy)
                 await self._transport.delete(JOBS.path(scope.namespace, name), uid=old_uid)
             new_job = await self._create(scope, successor_of_copy(copy, of), old_uid)
         except (MusterError, asyncio.CancelledError) as error:
@@ -269,9 +276,16 @@ class Editor:
         await self._rename_dependencies(scope, old_uid, new_job["metadata"]["uid"])
         await self._delete_copy(scope, copy)
 
+    async def _check_copy(self, scope: Scope, copy: Manifest) -> None:
+        """Raise Conflict if another edit has deleted the copy: without it, the Job must not be deleted."""
+        present = await self._get(JOBS.path(scope.namespace, copy["metadata"]["name"]))
+        if present is None or present["metadata"]["uid"] != copy["metadata"]["uid"]:
+            raise Conflict("another edit of the job has begun in the meantime: see its result, and try again")
+
     async def _is_lost(self, scope: Scope, name: str) -> bool:
         try:
-            return await self._get(JOBS.path(scope.namespace, name)) is None
+            present = await self._get(JOBS.path(scope.namespace, name))
+            return present is None or _is_terminating(present)
         except ClusterError:
             return True
 
@@ -282,8 +296,9 @@ class Editor:
         while True:
             try:
                 created: Manifest = await self._transport.create(path, new_job, dict)
-            except AlreadyExists:
-                present = await self._get(JOBS.path(scope.namespace, new_job["metadata"]["name"]))
+            except AlreadyExists as error:
+                name = new_job["metadata"]["name"]
+                present = await self._get(JOBS.path(scope.namespace, name))
                 stamp = names.SUBMITTED_AT_ANNOTATION
                 annotations = {} if present is None else present["metadata"].get("annotations", {})
                 if (
@@ -291,7 +306,12 @@ class Editor:
                     and annotations.get(stamp) == new_job["metadata"]["annotations"][stamp]
                 ):
                     return present
-                if time.monotonic() > deadline or (present and present["metadata"]["uid"] != old_uid):
+                if present is not None and present["metadata"]["uid"] != old_uid:
+                    raise NotPossible(
+                        f"another command has created {name} during its edit; the suspended job {name}{COPY_SUFFIX} "
+                        "has the edited description: delete one of the two"
+                    ) from error
+                if time.monotonic() > deadline:
                     raise
                 await asyncio.sleep(_POLL_SECONDS)
             else:
@@ -337,6 +357,28 @@ class Editor:
         except NotFound:
             return None
         return existing
+
+
+def _check_form(owner: Job | StatefulSet, change: Change) -> None:
+    """Raise NotPossible if the workload has a form that the change would not keep, or would change in part."""
+    metadata, spec = owner.metadata, owner.spec.template.spec
+    name = metadata.name
+    if metadata.deletion_timestamp is not None:
+        raise NotPossible(f"{name} is being deleted")
+    for above in metadata.owner_references:
+        raise NotPossible(f"{name} belongs to {above.kind} {above.name}: change that one with kubectl")
+    if names.EDIT_OF_ANNOTATION in metadata.annotations:
+        edited = name.removesuffix(COPY_SUFFIX)
+        raise NotPossible(f"{name} is the copy of an interrupted edit: run 'muster edit' of {edited} again")
+    if len(spec.containers) > 1:
+        containers = ", ".join(container.name for container in spec.containers)
+        raise NotPossible(f"{name} has the containers {containers}: only a job with one can be edited")
+    if change.gpu_milli is not None and spec.resource_claims:
+        raise NotPossible(f"{name} requests devices by ResourceClaims: delete it and submit it again")
+
+
+def _is_terminating(job: Manifest) -> bool:
+    return "deletionTimestamp" in job["metadata"]
 
 
 def _reference(job: Manifest) -> Manifest:

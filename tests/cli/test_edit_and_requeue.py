@@ -209,6 +209,116 @@ def test_a_job_whose_replacement_would_lose_something_is_refused(
     assert server.writes() == []
 
 
+SIDECAR = {"name": "sidecar", "image": "image"}
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "words"),
+    [
+        (
+            "metadata",
+            {"ownerReferences": [{"apiVersion": "x/v1", "kind": "JobSet", "name": "above", "uid": "a"}]},
+            "JobSet above",
+        ),
+        ("metadata", {"finalizers": ["example.com/keep"]}, "the finalizer example.com/keep"),
+        ("metadata", {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "is being deleted"),
+        ("pod", {"containers": [SIDECAR, SIDECAR]}, "the containers sidecar, sidecar"),
+        ("pod", {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}, "ResourceClaims"),
+    ],
+)
+def test_a_job_of_a_form_that_an_edit_does_not_know_is_refused(
+    part: str, value: JSON, words: str, muster: Muster, server: MemoryApiServer
+) -> None:
+    muster("submit", "train", "-i", "image", "-g", "1")
+    job = find(server, "jobs", "train")
+    place = job["metadata"] if part == "metadata" else job["spec"]["template"]["spec"]
+    place.update(value)
+    server.requests.clear()
+    outcome = muster("edit", "train", "-g", "2")
+    assert outcome.code == 1
+    assert words in outcome.err
+    assert server.writes() == []
+
+
+def interrupt(muster: Muster, server: MemoryApiServer) -> None:
+    """Interrupt an edit of the job before the deletion of the Job, so that its copy stays."""
+    server.refuse("DELETE", f"{JOBS}/train", 403, "Forbidden")
+    assert muster("edit", "train", "-g", "4").code == 1
+    server.allow("DELETE", f"{JOBS}/train")
+    assert find(server, "jobs", "train-edit")
+
+
+def test_the_copy_of_a_job_that_is_still_being_deleted_stays(
+    muster: Muster, server: MemoryApiServer, pending: JSON
+) -> None:
+    interrupt(muster, server)
+    pending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    server.refuse("DELETE", f"{JOBS}/train", 403, "Forbidden")
+    outcome = muster("edit", "train", "-g", "0.5")
+    assert outcome.code == 1
+    assert "train-edit has its description; run the command again" in outcome.err
+    assert find(server, "jobs", "train-edit")
+
+
+def test_a_resumed_copy_is_neither_deleted_nor_edited(
+    muster: Muster, server: MemoryApiServer, pending: JSON
+) -> None:
+    del pending
+    interrupt(muster, server)
+    assert "the copy of an interrupted edit" in muster("edit", "train-edit", "-g", "2").err
+    muster("resume", "train-edit")
+    outcome = muster("edit", "train", "-g", "4")
+    assert outcome.code == 1
+    assert (
+        "its copy train-edit was resumed: 'muster suspend train-edit' lets the edit continue" in outcome.err
+    )
+    assert find(server, "jobs", "train-edit")
+    assert find(server, "jobs", "train")
+
+
+@pytest.mark.parametrize(
+    ("request_of_first", "words"),
+    [
+        (("GET", f"{JOBS}/train-edit"), "another edit of the job has begun in the meantime"),
+        (("DELETE", f"{JOBS}/train"), "409 the uid does not match"),
+    ],
+)
+def test_another_edit_at_the_same_time_loses_nothing(
+    request_of_first: tuple[str, str], words: str, muster: Muster, server: MemoryApiServer, pending: JSON
+) -> None:
+    del pending
+    others: list[Outcome] = []
+
+    def edit_too(token: str, method: str, path: str, body: JSON | None) -> None:
+        del token, body
+        copy = server.find("jobs", "train-edit", NAMESPACE)
+        if (method, path) == request_of_first and copy is not None:
+            server.admit = lambda *_: None
+            others.append(muster("edit", "train", "-g", "3"))
+
+    server.admit = edit_too
+    outcome = muster("edit", "train", "-g", "4")
+    assert [other.code for other in others] == [0]
+    assert outcome.code == 1
+    assert words in outcome.err
+    made = find(server, "jobs", "train")
+    assert container(made)["resources"]["limits"] == {"nvidia.com/gpu": "3"}
+    assert_complete(server, made)
+
+
+def test_a_job_that_another_command_created_during_an_edit_is_named(
+    muster: Muster, server: MemoryApiServer, pending: JSON
+) -> None:
+    interrupt(muster, server)
+    muster("delete", "train")
+    muster("submit", "train", "-i", "other")
+    outcome = muster("edit", "train", "-i", "new")
+    assert outcome.code == 1
+    assert "another command has created train during its edit" in outcome.err
+    assert find(server, "jobs", "train")["metadata"]["uid"] != pending["metadata"]["uid"]
+    assert find(server, "jobs", "train-edit")
+
+
 def test_a_volume_of_the_project_is_no_obstacle(muster: Muster, server: MemoryApiServer) -> None:
     server.add(claim_of("data", NAMESPACE))
     muster("submit", "train", "-i", "image", "--pvc", "data:/data")
