@@ -55,51 +55,39 @@ WORDS: Final = {
 A word below a group has the group as a prefix.
 """
 
-OPTIONS: Final = {
-    "--gres": {"--gpu": "-g/--gpu, for example -g 2"},
-    "--gpus": {"--gpu": "-g/--gpu, for example -g 2"},
-    "--num-gpus": {"--gpu": "-g/--gpu, for example -g 2"},
-    "--gpu-devices-request": {"--gpu": "-g/--gpu, for example -g 2"},
-    "--gpu-portion-request": {"--gpu": "-g/--gpu, for example -g 0.5"},
-    "--gpu-memory-request": {"--gpu-memory": "--gpu-memory, for example --gpu-memory 4G"},
-    "--cpus": {"--cpu": "--cpu"},
-    "--cpu-core-request": {"--cpu": "--cpu"},
-    "--mem": {"--memory": "--memory, for example --memory 8Gi"},
-    "--cpu-memory-request": {"--memory": "--memory, for example --memory 8Gi"},
-    "--time": {"--time-limit": "--time-limit, for example --time-limit 2h"},
-    "--dependency": {"--after": "--after JOB"},
-    "--ntasks": {"--processes": "--processes", "--nodes": "--nodes"},
-    "--partition": {"--project": "-p/--project"},
-    "--account": {"--project": "-p/--project"},
-    "--namespace": {"--project": "-p/--project"},
-    "-n": {"--project": "-p/--project"},
-    "--all-namespaces": {"--all-projects": "-A/--all-projects"},
-    "--me": {"--user": "--user NAME"},
-    "--mine": {"--user": "--user NAME"},
-    "--nodelist": {"--node": "--node NAME", "--node-type": "--node-type TYPE"},
-    "--sort-by": {"--sort": "--sort FIELD"},
-    "--field-selector": {"--status": "--status STATUS"},
-    "--format": {"--columns": "--columns NAME,…", "--output": "-o/--output"},
-    "--state": {"--status": "--status STATUS"},
-    "--states": {"--status": "--status STATUS"},
-    "--pending": {"--status": "--status Pending"},
-    "--running": {"--status": "--status Running"},
-    "--succeeded": {"--status": "--status Succeeded"},
-    "--completed": {"--status": "--status Succeeded"},
-    "--failed": {"--status": "--status Failed"},
-    "--suspended": {"--status": "--status Suspended"},
-    "--force": {"--yes": "-y/--yes"},
-}
-"""For an option of another program: the option here, by an option that the command must have for it."""
+OPTIONS: Final = (
+    (("--gres", "--gpus", "--num-gpus", "--gpu-devices-request"), "--gpu", "-g/--gpu, for example -g 2"),
+    (("--gpu-portion-request",), "--gpu", "-g/--gpu, for example -g 0.5"),
+    (("--gpu-memory-request",), "--gpu-memory", "--gpu-memory, for example --gpu-memory 4G"),
+    (("--cpus", "--cpu-core-request"), "--cpu", "--cpu"),
+    (("--mem", "--cpu-memory-request"), "--memory", "--memory, for example --memory 8Gi"),
+    (("--time",), "--time-limit", "--time-limit, for example --time-limit 2h"),
+    (("--dependency",), "--after", "--after JOB"),
+    (("--ntasks",), "--processes", "--processes"),
+    (("--ntasks",), "--nodes", "--nodes"),
+    (("--partition", "--account", "--namespace", "-n"), "--project", "-p/--project"),
+    (("--all-namespaces",), "--all-projects", "-A/--all-projects"),
+    (("--me", "--mine"), "--user", "--user NAME"),
+    (("--nodelist",), "--node", "--node NAME"),
+    (("--nodelist",), "--node-type", "--node-type TYPE"),
+    (("--sort-by",), "--sort", "--sort FIELD"),
+    (("--format",), "--columns", "--columns NAME,…"),
+    (("--format",), "--output", "-o/--output"),
+    (("--field-selector", "--state", "--states"), "--status", "--status STATUS"),
+    (("--pending",), "--status", "--status Pending"),
+    (("--running",), "--status", "--status Running"),
+    (("--succeeded", "--completed"), "--status", "--status Succeeded"),
+    (("--failed",), "--status", "--status Failed"),
+    (("--suspended",), "--status", "--status Suspended"),
+    (("--force",), "--yes", "-y/--yes"),
+)
+"""Options of other programs, the option that a command must have, and the text about it. The first entry counts."""
 
-NO_OPTION: Final = {
-    (
-        "--priority",
-        "--preemptible",
-    ): "Training, --interactive and --interactive --preemptible have priorities of "
-    "their own; 'muster edit JOB --priority CLASS' changes that of one job",
-}
-"""For an option of another program that has no counterpart: the way, by it and an option that the command has."""
+NO_PRIORITY: Final = (
+    "Training, --interactive and --interactive --preemptible have priorities of their own; 'muster edit JOB --priority "
+    "CLASS' changes that of one job."
+)
+"""The hint for --priority, which submit does not have."""
 
 
 def option_suggestion(option: str, known: Collection[str]) -> str:
@@ -107,12 +95,10 @@ def option_suggestion(option: str, known: Collection[str]) -> str:
 
     Example: `option_suggestion("--gres", ["--gpu"])` returns `"The option for it is -g/--gpu, for example -g 2."`.
     """
-    for (word, required), sentence in NO_OPTION.items():
-        if option == word and required in known:
-            return f"{sentence}."
-    return next(
-        (f"The option for it is {text}." for has, text in OPTIONS.get(option, {}).items() if has in known), ""
-    )
+    if option == "--priority" and "--preemptible" in known:
+        return NO_PRIORITY
+    texts = (text for options, required, text in OPTIONS if option in options and required in known)
+    return next((f"The option for it is {text}." for text in texts), "")
 
 
 def suggestion(word: str, commands: Collection[str], group: str = "") -> str:

@@ -8,7 +8,7 @@ from typing import Final
 from orchestrator.client.jobs import Scope
 from orchestrator.client.published import published_gpus
 from orchestrator.cluster.errors import Forbidden, NotFound
-from orchestrator.cluster.gpu_fraction import DEVICE_MILLI, format_gpu
+from orchestrator.cluster.gpu_fraction import DEVICE_MILLI, format_gpu, gpu_milli
 from orchestrator.cluster.objects import Node, Project
 from orchestrator.cluster.resources import NODES, PROJECTS
 from orchestrator.cluster.transport import Transport
@@ -42,8 +42,8 @@ async def unfitting(transport: Transport, scope: Scope, pod_milli: int, pods: in
     return warnings
 
 
-def _gpus(gpu_milli: int) -> str:
-    return f"{format_gpu(gpu_milli)} GPU{'s' * (gpu_milli > DEVICE_MILLI)}"
+def _gpus(milli: int) -> str:
+    return f"{format_gpu(milli)} GPU{'s' * (milli > DEVICE_MILLI)}"
 
 
 async def _gpus_of_nodes(transport: Transport) -> Sequence[int]:
@@ -62,5 +62,5 @@ async def _limit_milli(transport: Transport, scope: Scope) -> int | None:
     with suppress(Forbidden, NotFound):
         project = await transport.get(PROJECTS.path(None, scope.project), Project)
         limit = project.spec.gpu.limit
-        return None if limit is None else int(limit * DEVICE_MILLI)
+        return None if limit is None else gpu_milli(limit)
     return None
