@@ -375,6 +375,15 @@ def test_a_request_that_cannot_be_read_is_not_changed(
     assert "-g/--gpu is not possible: the present request of the job cannot be read" in outcome.err
 
 
+@pytest.mark.parametrize("word", ["high", "train", "system-node-critical", ""])
+def test_a_priority_that_the_scheduler_ignores_is_not_shown(
+    word: str, muster: Muster, server: MemoryApiServer
+) -> None:
+    muster("submit", "one", "-i", "image")
+    find(server, "jobs", "one")["metadata"]["annotations"]["muster.dev/priority"] = word
+    assert muster("get", "one", "-o", "json").json["priority"] == "muster-train"
+
+
 LIMITS = ("--cpu-limit", "2", "--memory-limit", "200Mi")
 
 
