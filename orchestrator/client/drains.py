@@ -11,12 +11,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from orchestrator.client.nodes import NoSuchNode
+from orchestrator.client.nodes import no_such_node
 from orchestrator.cluster.errors import NotFound
 from orchestrator.cluster.objects import FINISHED, Node, Pod
 from orchestrator.cluster.resources import NODES, PODS
 from orchestrator.errors import MusterError
 from orchestrator.names import DRAINED, SCHEDULER_NAME, UNHEALTHY_KEY
+from orchestrator.submit.name_rules import is_object_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -103,10 +104,12 @@ class DrainClient:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _node(self, name: str) -> Node:
+        if not is_object_name(name):
+            raise no_such_node(name)
         try:
             return await self._transport.get(NODES.path(name=name), Node)
         except NotFound as error:
-            raise NoSuchNode(f"there is no node {name}; 'muster list nodes' shows all") from error
+            raise no_such_node(name) from error
 
     async def _patch(self, name: str, patch: dict[str, object]) -> None:
         await self._transport.patch(NODES.path(name=name), patch)

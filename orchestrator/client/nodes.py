@@ -75,7 +75,7 @@ class NodeClient:
     async def node(self, name: str) -> NodeView:
         """Return one node with the measurements of its kubelet. Raises NoSuchNode."""
         if not is_object_name(name):
-            raise _no_such(name)
+            raise no_such_node(name)
         try:
             node, pods, gpus, published = await asyncio.gather(
                 self._transport.get(NODES.path(name=name), Node),
@@ -84,7 +84,7 @@ class NodeClient:
                 published_gpus(self._transport),
             )
         except NotFound as error:
-            raise _no_such(name) from error
+            raise no_such_node(name) from error
         summaries, _ = await self._summaries([name])
         return node_views([node], pods.items, summaries, gpus, published)[0]
 
@@ -132,5 +132,6 @@ async def while_some_answer(
     return answers
 
 
-def _no_such(name: str) -> NoSuchNode:
+def no_such_node(name: str) -> NoSuchNode:
+    """Return the error for a node that the cluster does not have."""
     return NoSuchNode(f"there is no node {name}; 'muster list nodes' shows all")

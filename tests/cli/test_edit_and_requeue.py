@@ -248,7 +248,7 @@ def interrupt(muster: Muster, server: MemoryApiServer) -> None:
     assert find(server, "jobs", "train-edit")
 
 
-def test_the_copy_of_a_job_that_is_still_being_deleted_stays(
+def test_an_edit_keeps_the_copy_of_a_terminating_job(
     muster: Muster, server: MemoryApiServer, pending: JSON
 ) -> None:
     interrupt(muster, server)

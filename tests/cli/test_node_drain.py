@@ -163,10 +163,13 @@ def test_a_mark_of_a_person_is_neither_replaced_nor_removed(muster: Muster, site
 
 
 @pytest.mark.parametrize("command", ["drain", "uncordon"])
-def test_a_node_that_there_is_not_is_named(command: str, muster: Muster, site: MemoryApiServer) -> None:
-    outcome = muster("node", command, "nowhere")
+@pytest.mark.parametrize("name", ["nowhere", "", "dgx1-1/status", "../pods"])
+def test_a_node_that_there_is_not_is_named(
+    name: str, command: str, muster: Muster, site: MemoryApiServer
+) -> None:
+    outcome = muster("node", command, name)
     assert outcome.code == 1
-    assert "there is no node nowhere" in outcome.err
+    assert f"there is no node {name}; " in outcome.err
     assert site.writes() == []
 
 
