@@ -17,11 +17,12 @@ from typing import Final
 
 import msgspec
 
-from orchestrator.cluster.objects import Object, Pod
+from orchestrator.cluster.objects import Metadata, Object, Pod
 from orchestrator.cluster.wire import OwnerReference
 from orchestrator.names import (
     MIN_MEMBER_ANNOTATION,
     PRIORITY_ANNOTATION,
+    PRIORITY_CLASSES,
     QUEUED_SINCE_ANNOTATION,
     SUB_GROUPS_ANNOTATION,
     WORKLOAD_LABEL,
@@ -192,6 +193,12 @@ class Membership:
     def under(self, uid: str) -> list[Pod]:
         """Return the pods below this owner, except those whose workload is this owner."""
         return list(self._under.get(uid, {}).values())
+
+
+def chosen_priority_class(metadata: Metadata) -> str:
+    """Return the PriorityClass in the annotation of a workload; "" if this is no class of muster."""
+    name = metadata.annotations.get(PRIORITY_ANNOTATION, "")
+    return name if name in PRIORITY_CLASSES else ""
 
 
 def _matter(owner: Object) -> object:

@@ -27,7 +27,7 @@ from orchestrator.cluster.objects import (
 )
 from orchestrator.cluster.quantity import time_us, whole_count
 from orchestrator.cluster.wire import has_condition
-from orchestrator.observe.owners import Chain, Owners
+from orchestrator.observe.owners import Chain, Owners, chosen_priority_class
 from orchestrator.views.containers import NOTHING_READ, Surroundings, waits_because
 from orchestrator.views.dependencies import Delay, Delays
 from orchestrator.views.status import FINAL, SUSPENDED, workload_status
@@ -236,12 +236,6 @@ def requested_gpu_milli(metadata: Metadata, spec: PodSpec) -> int:
         return 0
 
 
-def _priority_class(annotations: Mapping[str, str], spec: PodSpec) -> str:
-    """Return the PriorityClass that counts: the scheduler ignores an annotation with another word."""
-    name = annotations.get(names.PRIORITY_ANNOTATION, "")
-    return name if name in names.PRIORITY_CLASSES else spec.priority_class_name
-
-
 def _fraction_devices(metadata: Metadata) -> int:
     text = metadata.annotations.get(names.GPU_FRACTION_DEVICES_ANNOTATION, "1")
     return (whole_number(text) or 1) if len(text) < 4 else 1
@@ -337,7 +331,7 @@ def _view(source: _Source, listing: Listing, addresses: "_Addresses", delays: De
         gpu_count=_fraction_devices(source.template) * source.replicas,
         created_by_cli=names.COMMAND_LINE_ANNOTATION in annotations,
         urls=addresses.urls(metadata, source.pods),
-        priority_class=_priority_class(annotations, source.spec),
+        priority_class=chosen_priority_class(metadata) or source.spec.priority_class_name,
         command_line=annotations.get(names.COMMAND_LINE_ANNOTATION, ""),
         snapshots=tuple(filter(None, annotations.get(names.SNAPSHOTS_ANNOTATION, "").split(","))),
         labels=metadata.labels,
