@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import Final
 
 from orchestrator.client.jobs import Scope
-from orchestrator.client.published import published_gpus
 from orchestrator.cluster.errors import Forbidden, NotFound
 from orchestrator.cluster.gpu_fraction import DEVICE_MILLI, format_gpu, gpu_milli
 from orchestrator.cluster.objects import Node, Project
@@ -48,6 +47,7 @@ def _gpus(milli: int) -> str:
 
 async def _gpus_of_nodes(transport: Transport) -> Sequence[int]:
     """Return the number of GPUs of each node that has some; empty if the user may not read the nodes."""
+    from orchestrator.client.published import published_gpus
     from orchestrator.views.nodes import node_views
 
     try:
