@@ -56,6 +56,9 @@ def test_equal_figures_pass_and_the_certificate_names_the_baseline(
         "PASS",
         f"2 figures compared with the baseline {run.id} of {run.started[:10]}",
     )
+    assert [row.layers[DRIFT].words for row in record.read(out).hosts or ()] == [
+        f"1 figure compared with the baseline {run.id} of {run.started[:10]}"
+    ] * 2
     assert muster("report", "verify", out, "--baseline", earlier).returncode == 0
     assert muster("report", "rejudge", out).returncode == 0
     key, public = tmp_path / "key", tmp_path / "public"

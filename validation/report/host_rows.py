@@ -51,9 +51,14 @@ def _row(
 
 
 def _alone(host: DeclaredHost, scope: HostScope) -> HostScope:
+    """Return the scope of a run on this host alone, with only its part of the baseline, if it has one."""
     golden = host.name if scope.site.golden == host.name else ""
     site = msgspec.structs.replace(scope.site, hosts=[host], away={}, golden=golden)
-    return msgspec.structs.replace(scope, site=site)
+    if not scope.baseline:
+        return msgspec.structs.replace(scope, site=site)
+    its = [one for one in scope.baseline.hosts if one.name == host.name]
+    baseline = msgspec.structs.replace(scope.baseline, hosts=its or scope.baseline.hosts)
+    return msgspec.structs.replace(scope, site=site, baseline=baseline)
 
 
 def _cell(host: DeclaredHost, alone: HostScope, result: CheckResult, events: Sequence[Event]) -> HostCell:

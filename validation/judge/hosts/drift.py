@@ -117,7 +117,8 @@ def _judgements(
         reason = f"no figure was compared with {about}: --host-test measures some"
         judgements.append(Judgement(Verdict.INCONCLUSIVE, reason))
     beside = f"; not measured now: {some(unmeasured)}" if unmeasured else ""
-    return judgements or [Judgement(Verdict.PASS, f"{compared} figures compared with {about}{beside}")]
+    figures = "1 figure" if compared == 1 else f"{compared} figures"
+    return judgements or [Judgement(Verdict.PASS, f"{figures} compared with {about}{beside}")]
 
 
 def _unmeasured(baseline: Baseline, named: Container[str]) -> list[str]:
