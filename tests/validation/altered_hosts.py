@@ -103,7 +103,7 @@ def alter_site(chance: random.Random, hosts: Json) -> None:
 
 
 def alter_baseline(chance: random.Random, baseline: Json) -> None:
-    """Change a figure, a fact, a limit, or the cluster of the baseline, or remove a GPU or a host."""
+    """Change a figure, a fact or a limit of the baseline, or remove a figure, a GPU or a host."""
     host = chance.choice(baseline["hosts"]) if baseline["hosts"] else {"figures": {}, "facts": {}, "gpus": []}
     part = chance.choice([host, *host["gpus"]])
     kind = chance.randrange(6)
