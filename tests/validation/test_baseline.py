@@ -12,6 +12,7 @@ from tests.control.operators import MUSTER
 from tests.validation.host_doubles import NAMES, nccl, nvidia_smi
 from tests.validation.replay import assert_second_judge_agrees
 from tests.validation.report.log_changes import Json
+from tests.validation.report.test_trend import record_of
 from tests.validation.test_hosts_over_ssh import Site, steps
 from validation.report import log, record
 from validation.report.assemble import assemble
@@ -199,6 +200,8 @@ def test_a_baseline_that_cannot_be_one_is_refused_before_anything_runs(
     rewrite(elsewhere, lambda report: report["scope"]["hosts"]["site"].update(name="another"))
     redact(earlier, tmp_path / "public")
     (tmp_path / "none").mkdir()
+    scope = record.read(earlier).scope.hosts
+    record_of(earlier, tmp_path / "future", "2099-01-01", (128.0, 128.0), scope.site.name if scope else "")
     muster("validate", "--target", "planner", "--scenario", "muster-victim", "--out", tmp_path / "planner")
     for name, words in {
         "changed": "does not verify: report.md",
@@ -207,6 +210,7 @@ def test_a_baseline_that_cannot_be_one_is_refused_before_anything_runs(
         "elsewhere": "is of another cluster, another with dgx1-1, dgx1-2; give a record of",
         "public": "is redacted; give the record from which it was made",
         "none": "manifest.sha256",
+        "future": "started at 2099-01-01T02:00:00Z, which is not yet; set the clock",
         "planner": "has no hosts; give a record that was made with --site",
     }.items():
         done = site.validate(tmp_path / "r", "--baseline", str(tmp_path / name))

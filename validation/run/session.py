@@ -159,6 +159,10 @@ def site_hosts(settings: Settings) -> "SiteHosts | None":
                 f"--baseline {settings.baseline}: is also --out, which the run replaces; give another --out"
             )
         baseline = read_baseline(settings.baseline, hosts.scope)
+        if baseline.started > wall_clock():
+            raise BaselineError(
+                f"--baseline {settings.baseline}: started at {baseline.started}, which is not yet; set the clock"
+            )
         hosts.scope = msgspec.structs.replace(hosts.scope, baseline=baseline)
     return hosts
 
