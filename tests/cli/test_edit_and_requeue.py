@@ -172,7 +172,8 @@ def test_a_suspended_job_is_edited_and_still_suspended(muster: Muster, server: M
     muster("submit", "train", "-i", "old", "-g", "1")
     muster("suspend", "train")
     assert muster("edit", "train", "-i", "new").code == 0
-    assert find(server, "jobs", "train")["spec"]["suspend"] is True
+    made = find(server, "jobs", "train")
+    assert (container(made)["image"], made["spec"]["suspend"]) == ("new", True)
     assert muster("resume", "train").code == 0
 
 
@@ -181,6 +182,7 @@ def test_a_job_with_dependencies_is_edited_and_keeps_them(
 ) -> None:
     assert muster("edit", "next", "-i", "new").code == 0
     made = find(server, "jobs", "next")
+    assert container(made)["image"] == "new"
     after = f"train:succeeded:{pending['metadata']['uid']}"
     assert (made["metadata"]["annotations"]["muster.dev/after"], made["spec"]["suspend"]) == (after, True)
     assert not {"muster.dev/edit-of", "muster.dev/edit-after"} & made["metadata"]["annotations"].keys()
@@ -323,6 +325,7 @@ def test_a_volume_of_the_project_is_no_obstacle(muster: Muster, server: MemoryAp
     server.add(claim_of("data", NAMESPACE))
     muster("submit", "train", "-i", "image", "--pvc", "data:/data")
     assert muster("edit", "train", "-i", "new").code == 0
+    assert container(find(server, "jobs", "train"))["image"] == "new"
     assert find(server, "persistentvolumeclaims", "data")
 
 
@@ -512,6 +515,7 @@ def test_programs_edit_and_requeue_too(muster: Muster, server: MemoryApiServer) 
         client.edit_job("train", Change(gpu_milli=2000, priority="muster-interactive"))
         client.requeue_job("train")
         view = client.get_job("train")
+    assert "muster.dev/queued-since" in find(server, "jobs", "train")["metadata"]["annotations"]
     assert (view.gpus, view.priority_class) == ("2", "muster-interactive")
     with pytest.raises(InvalidField, match="priority 'high'"):
         Change(priority="high")
