@@ -328,15 +328,29 @@ async def test_a_namespace_that_comes_late_is_waited_for(kubeconfig: Path, serve
     assert scope.namespace == "muster-late"
 
 
-async def test_a_namespace_that_never_comes_means_that_the_operator_does_not_run(
+async def test_a_wait_for_a_namespace_is_said_before_it_ends(
     kubeconfig: Path, server: MemoryApiServer
 ) -> None:
     server.add(project_of("late", 1))
     lines: list[str] = []
+
+    def report(line: str) -> None:
+        lines.append(line)
+        server.add(namespace_of("late"))
+
+    async with Transport(load_access(kubeconfig)) as transport:
+        scope = await ProjectClient(transport, patience_seconds=60, report=report).resolve("late", "")
+    assert scope.namespace == "muster-late"
+    assert ["project late" in line for line in lines] == [True]
+
+
+async def test_a_namespace_that_never_comes_means_that_the_operator_does_not_run(
+    kubeconfig: Path, server: MemoryApiServer
+) -> None:
+    server.add(project_of("late", 1))
     async with Transport(load_access(kubeconfig)) as transport:
         with pytest.raises(OperatorSilent, match="operator does not run"):
-            await ProjectClient(transport, 1.0, lines.append).resolve("late", "")
-        assert ["project late" in line for line in lines] == [True]
+            await ProjectClient(transport, patience_seconds=0.2).resolve("late", "")
         with pytest.raises(NoSuchProject):
             await ProjectClient(transport, patience_seconds=0.2).resolve("nobody", "")
 

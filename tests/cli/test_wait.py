@@ -77,9 +77,9 @@ def test_a_time_that_is_over_and_a_job_that_does_not_exist_are_failures(
     muster: Callable[..., Outcome],
 ) -> None:
     muster("submit", "one", "-i", "image")
-    outcome = muster("wait", "one", "--timeout", "1s")
+    outcome = muster("wait", "one", "--timeout", "3s")
     assert outcome.code == 1
-    assert "not ended after 1 s: one is Pending" in outcome.err
+    assert "not ended after 3 s: one is Pending" in outcome.err
     assert "The job two does not exist" in muster("wait", "one", "two").err
     assert muster("wait").code == 2
     assert muster("wait", "one", "--timeout", "soon").code == 2
@@ -99,7 +99,7 @@ def test_a_handle_waits_and_cancels_and_names_the_job(server: MemoryApiServer) -
         assert repr(job) == "Job(project='team-a', namespace='muster-team-a')"
         assert job.name == "one"
         with pytest.raises(WaitTimeout, match="one is Pending"):
-            job.wait("running", timeout_seconds=0.5)
+            job.wait("running", timeout_seconds=3)
         with once_watched(server, delete_job), pytest.raises(NotReached, match="one was deleted"):
             job.result(timeout_seconds=60)
         with pytest.raises(NoSuchWorkload):
@@ -109,7 +109,7 @@ def test_a_handle_waits_and_cancels_and_names_the_job(server: MemoryApiServer) -
         assert again.result().is_final
         again.cancel()
         assert client.list_jobs() == []
-        assert len(list(client.watch_jobs(timeout_seconds=0.5))) == 1
+        assert len(list(client.watch_jobs(timeout_seconds=3))) == 1
 
 
 def delete_job() -> None:
