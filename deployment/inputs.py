@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deployment import inventory, playbook
+from deployment import inventory, playbook, stages
 from deployment.bundle.use import Bundle
 from deployment.content import Content
 from deployment.journal import REMOVED, VERIFIED, StageRecord
@@ -36,9 +36,10 @@ class SiteInputs:
                 built["all"]["hosts"][name] |= self.bundle.of_host(host["os"])
         return built
 
-    def of(self, stage: Stage, hosts: Collection[str]) -> dict[str, str]:
-        """Return the digest of each input of a stage if the site had these hosts alone."""
-        values = inventory.stage_variables(self.inventory(hosts), stage.name)
+    def of(self, stage: Stage, hosts: Collection[str], *, removal: bool = False) -> dict[str, str]:
+        """Return the digest of each input of a stage, or of its removal, if the site had these hosts alone."""
+        roles = (stage.name, stages.teardown.STAGE.name) if removal else (stage.name,)
+        values = inventory.stage_variables(self.inventory(hosts), *roles)
         return inputs_of(values, playbook.content_digest(stage, self.content))
 
     def due(

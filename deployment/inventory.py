@@ -63,14 +63,14 @@ def groups(inventory: dict[str, Any]) -> dict[str, list[str]]:
     }
 
 
-def stage_variables(inventory: dict[str, Any], stage: str) -> dict[str, Any]:
-    """Return the inputs of a stage: the variables of its role, on all hosts and on each."""
-    top = inventory["all"]
-    mine = {name: value for name, value in top["vars"].items() if name.startswith(f"{stage}_")}
+def stage_variables(inventory: dict[str, Any], *roles: str) -> dict[str, Any]:
+    """Return the inputs of a stage: the variables of its roles, on all hosts and on each."""
+    top, prefixes = inventory["all"], tuple(f"{role}_" for role in roles)
+    mine = {name: value for name, value in top["vars"].items() if name.startswith(prefixes)}
     mine["muster_version"] = top["vars"]["muster_version"]
     mine["muster_kubeconfig"] = top["vars"]["muster_kubeconfig"]
     for host, values in top["hosts"].items():
-        mine[f"host {host}"] = {name: value for name, value in values.items() if name.startswith(f"{stage}_")}
+        mine[f"host {host}"] = {name: value for name, value in values.items() if name.startswith(prefixes)}
         mine[f"host {host}"]["address"] = values.get("ansible_host", "")
     mine["groups"] = {name: sorted(group["hosts"]) for name, group in top["children"].items()}
     return mine

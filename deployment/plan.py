@@ -69,17 +69,19 @@ def decide(
     first: str | None = None,
     last: str | None = None,
     continues: bool = False,
+    goal: str = VERIFIED,
 ) -> list[StagePlan]:
     """Decide on every stage in order. Stages before `first` or after `last` are left out.
 
-    From `first` on, finished stages run again, unless the run continues an earlier one.
+    From `first` on, finished stages run again, unless the run continues an earlier one. `goal` is the result of a
+    finished stage: VERIFIED, or REMOVED in a removal.
     """
     names = [stage_facts.stage.name for stage_facts in facts]
     begin = names.index(first) if first else 0
     end = names.index(last) if last else len(names) - 1
     decisions = []
     for position, stage_facts in enumerate(facts):
-        verb, reason = _verdict(stage_facts, records.get(stage_facts.stage.name))
+        verb, reason = _verdict(stage_facts, records.get(stage_facts.stage.name), goal)
         if verb not in {NOT_APPLICABLE, LEFT_OUT}:
             if position < begin:
                 verb, reason = LEFT_OUT, f"before --from {first}"
@@ -112,7 +114,7 @@ def digest_of(inputs: Mapping[str, str]) -> str:
     return _digest(sorted(inputs.items()))
 
 
-def _verdict(facts: Facts, record: StageRecord | None) -> tuple[str, str]:
+def _verdict(facts: Facts, record: StageRecord | None, goal: str) -> tuple[str, str]:
     if facts.not_applicable:
         return NOT_APPLICABLE, facts.not_applicable
     if facts.whole_site:
@@ -121,7 +123,17 @@ def _verdict(facts: Facts, record: StageRecord | None) -> tuple[str, str]:
         return LEFT_OUT, listed(facts.left_out)
     if facts.stage.definition.looks_only:
         return RUN, "runs each time; it only looks"
-    return _by_record(facts, record)
+    return _by_removal(facts, record) if goal == REMOVED else _by_record(facts, record)
+
+
+def _by_removal(facts: Facts, record: StageRecord | None) -> tuple[str, str]:
+    """Decide in a removal: a stage that was removed with the same inputs is not removed again.
+
+    Example: after the nodes were reset, no API server answers that could remove the orchestrator a second time.
+    """
+    if record is not None and record.result == REMOVED and record.digest == facts.digest:
+        return DONE, f"removed {record.at}"
+    return RUN, "is removed"
 
 
 def _by_record(facts: Facts, record: StageRecord | None) -> tuple[str, str]:

@@ -91,13 +91,15 @@ class Run:
 
     def plan(self) -> list[StagePlan]:
         """Decide on each stage whether it would run, and why."""
-        records = self._records.last() if self.request.action in {INSTALL, UPGRADE} else {}
+        removes = self.request.action == TEARDOWN
+        records = self._records.last() if removes or self.request.action in {INSTALL, UPGRADE} else {}
         decisions = decide(
-            [self._facts(stage, records.get(stage.name)) for stage in self.stages],
+            [self._facts(stage, None if removes else records.get(stage.name)) for stage in self.stages],
             records,
             first=self.request.first,
             last=self.request.last,
             continues=self.request.continues,
+            goal=REMOVED if removes else VERIFIED,
         )
         return [self._decide_snapshot(decision, decisions) for decision in decisions]
 
@@ -381,7 +383,7 @@ class Run:
         left_out = self.fleet.left_out_of(stage)
         return Facts(
             stage, tuple(host for host in self.groups.get(stage.hosts, ()) if host not in left_out),
-            self._inputs.of(stage, self.site.hosts),
+            self._inputs.of(stage, self.site.hosts, removal=self.request.action == TEARDOWN),
             playbook.not_applicable(stage, self.site, self.groups, bundle=bundled),
             left_out, self.fleet.of_whole_site(stage, upgrade=self.request.action == UPGRADE),
             self.fleet.hosts_of(stage), due,

@@ -21,6 +21,7 @@ from deployment.stages import (
     preflight,
     remove_node,
     snapshot,
+    teardown,
     trident,
     verify,
 )
@@ -44,7 +45,7 @@ STAGES: Final[tuple[StageDefinition, ...]] = (
 )
 
 _UNKNOWN: Final = StageDefinition()
-_BY_NAME: Final = {definition.name: definition for definition in (*STAGES, remove_node.STAGE)}
+_BY_NAME: Final = {definition.name: definition for definition in (*STAGES, remove_node.STAGE, teardown.STAGE)}
 
 
 def stage(name: str) -> StageDefinition:

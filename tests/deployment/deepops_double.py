@@ -93,7 +93,11 @@ _NODE = """#!/bin/sh
 # node.sh NODE drain, NODE delete, or NODE RELEASE SETTINGS: what kubespray does to a node object
 export KUBECONFIG={kubeconfig}
 if [ "$2" = drain ]; then
-  {kubectl} cordon "$1" >/dev/null
+  rm -f {work}/closed-"$1"
+  if [ -z "$({kubectl} get node "$1" -o jsonpath='{{.spec.unschedulable}}')" ]; then
+    {kubectl} cordon "$1" >/dev/null
+    : > {work}/closed-"$1"
+  fi
   closed=$({kubectl} get nodes -o jsonpath='{{.items[?(@.spec.unschedulable==true)].metadata.name}}')
   echo "drain $1, closed $closed" >> {work}/runs
 elif [ "$2" = delete ]; then
@@ -105,7 +109,7 @@ else
   fi
   info='{{"kubeletVersion":"v'"$2"'","containerRuntimeVersion":"containerd://2.2.3"}}'
   {kubectl} patch node "$1" --subresource=status -p '{{"status":{{"nodeInfo":'"$info"'}}}}' >/dev/null
-  [ "$3" = join ] || {kubectl} uncordon "$1" >/dev/null
+  if [ "$3" != join ] && [ -e {work}/closed-"$1" ]; then {kubectl} uncordon "$1" >/dev/null; fi
   node=$1 release=$2
   shift 2
   echo "upgrade $node $release, $*" >> {work}/runs

@@ -64,6 +64,7 @@ class Content:
             f"- name: Do the {name}\n  ansible.builtin.import_playbook: {name}.yml\n" for name in self.names
         ]
         (root / "playbooks" / "site.yml").write_text("---\n" + "".join(imports))
+        (root / "playbooks" / "teardown.yml").write_text("---\n" + "".join(reversed(imports)))
         for name in self.names:
             self.stage(name)
 
@@ -132,6 +133,37 @@ def test_a_second_run_does_nothing_again_but_a_changed_stage(site: SiteUnderTest
     assert "playbook and role" in planned[1]["reason"]
     assert site.muster("install").returncode == 0
     assert content.done == ["one", "two", "three", "two"]
+
+
+GATE = """
+    - name: Require the gate
+      ansible.builtin.command: test -e {work}/gate
+      changed_when: false
+"""
+
+
+def test_a_removal_is_resumed_where_it_failed_and_removes_nothing_twice(
+    site: SiteUnderTest, content: Content
+) -> None:
+    assert site.muster("install").returncode == 0
+    (content.work / "done").unlink()
+    content.stage("two", GATE)
+    failed = site.muster("teardown", "--yes")
+    assert failed.returncode == 1
+    assert content.done == ["three", "two"]
+    content.open_gate()
+    resumed = site.muster("resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "three: done: removed" in resumed.stderr
+    assert content.done == ["three", "two", "two", "one"]
+    assert site.muster("teardown", "--yes").returncode == 0
+    assert content.done == ["three", "two", "two", "one"]
+    with site.file.open("a") as file:
+        file.write("vars:\n  teardown_hosts: true\n")
+    assert site.muster("teardown", "--yes").returncode == 0
+    assert content.done[4:] == ["three", "two", "one"]
+    assert site.muster("install").returncode == 0
+    assert content.done[7:] == ["one", "two", "three"]
 
 
 def processes(content: Content) -> list[str]:

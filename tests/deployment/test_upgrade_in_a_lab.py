@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,7 @@ hosts:
   node03: {{address: 127.0.0.3, os: ubuntu-24.04, roles: [worker], {local}}}
 vars:
   deepops_lock: {lock}
+  preflight_container_runtime: "" # the hosts are this machine, which may lack ping
   snapshot_etcdctl: {etcdctl}
   snapshot_host_directory: {work}/snapshots
   snapshot_endpoint: {etcd}
@@ -107,6 +109,24 @@ def values(site: SiteUnderTest, running: musterlab.cluster.Lab, tmp_path: Path) 
     }  # fmt: skip
 
 
+def kubectl(running: musterlab.cluster.Lab, *words: str) -> str:
+    command = [running.kubectl_directory / "kubectl", "--kubeconfig", running.kubeconfig, *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def closed_and_marked(running: musterlab.cluster.Lab) -> tuple[set[str], set[str]]:
+    """Return the closed hosts, and the hosts with the mark of an unfinished upgrade."""
+    nodes = json.loads(kubectl(running, "get", "nodes", *HOSTS, "-o", "json"))["items"]
+    return (
+        {node["metadata"]["name"] for node in nodes if node["spec"].get("unschedulable")},
+        {
+            node["metadata"]["name"]
+            for node in nodes
+            if "muster.dev/upgrading" in node["metadata"].get("labels", {})
+        },
+    )
+
+
 def refuses_what_nobody_meant(site: SiteUnderTest, journal: Path) -> None:
     before = journal.read_text()
     unasked = site.call("install")
@@ -134,6 +154,7 @@ def test_kubernetes_is_upgraded_host_by_host_from_a_snapshot_and_stops_at_the_fi
     (work / "runs").unlink()
     site.write(SITE.format(**values | {"kubernetes": "1.35.4"}))
     refuses_what_nobody_meant(site, journal)
+    kubectl(running, "cordon", "node03")
 
     (work / "broken-node02").touch()
     failed = site.muster("upgrade", "--accept-irreversible")
@@ -141,10 +162,11 @@ def test_kubernetes_is_upgraded_host_by_host_from_a_snapshot_and_stops_at_the_fi
     assert "the kubelet of node02 does not start" in said(failed.stderr)
     assert "continue with: muster resume -i" in failed.stderr
     assert (work / "runs").read_text().splitlines() == [
-        "drain node01, closed node01",
+        "drain node01, closed node01 node03",
         "upgrade node01 1.35.4, containerd etcd=host",
-        "drain node02, closed node02",
+        "drain node02, closed node02 node03",
     ]
+    assert closed_and_marked(running) == ({"node02", "node03"}, {"node01", "node02"})
     (snapshot,) = (site.state / "here" / "runs").glob("*/etcd-node01.db")
     taken = snapshot.read_bytes()
     assert hashlib.sha256(taken[:-32]).digest() == taken[-32:], "etcd puts its own digest at the end"
@@ -164,6 +186,9 @@ def test_kubernetes_is_upgraded_host_by_host_from_a_snapshot_and_stops_at_the_fi
         "drain node03, closed node03",
         "upgrade node03 1.35.4, containerd etcd=host",
     ]
+    assert closed_and_marked(running) == ({"node03"}, set()), (
+        "an administrator closed node03 before the upgrade"
+    )
     assert len(list((site.state / "here" / "runs").glob("*/*.db"))) == 1
     assert "nothing is to be resumed" in site.call("resume").stdout
 

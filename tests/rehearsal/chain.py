@@ -251,7 +251,7 @@ def boot_hosts(chain: Chain) -> None:
     for machine in hosts:
         machine.create(chain.folder / "packages", volumes, chain.programs()[f"gpus/{built.LIBRARY}"])
         machine.run("apt-get", "-qq", "update", check=True)
-        machine.remember_files()
+        machine.remember_bare()
     start_servers(chain)
     write_site(chain, site.OLDER if chain.has_faults else site.NEWEST)
 

@@ -57,9 +57,7 @@ def _lines(journal: Path) -> int:
 def _site(chain: Chain) -> dict[str, Any]:
     """Return the decision on each stage, and labels and settings of each object of the operator."""
     planned = json.loads(chain.muster("killed-plan", "plan", "--json"))
-    found: dict[str, Any] = {
-        f"stage {stage['stage']}": (stage["decision"], stage["reason"]) for stage in planned["stages"]
-    }
+    found: dict[str, Any] = {f"stage {stage['stage']}": stage["decision"] for stage in planned["stages"]}
     kinds = "deployments,services,configmaps,serviceaccounts,roles,rolebindings,networkpolicies"
     for item in json.loads(chain.kubectl("get", kinds, "-n", "muster-system", "-o", "json"))["items"]:
         settings = {key: value for key, value in item.items() if key not in {"status", "metadata"}}

@@ -267,13 +267,33 @@ class Machine:
             if path.is_symlink() or not path.is_dir()
         }
 
-    def remember_files(self) -> None:
-        """Write down the files of the bare host, so that `left` can tell the others."""
-        (self.folder / self.name / "bare.json").write_text(json.dumps(sorted(self.files())))
+    def packages(self) -> set[str]:
+        """Return the packages that are installed on the host."""
+        entries = (self.disk / "var/lib/dpkg/status").read_text().split("\n\n")
+        return {
+            entry.removeprefix("Package: ").split("\n", 1)[0]
+            for entry in entries
+            if "\nStatus: install ok installed\n" in entry
+        }
 
-    def left(self) -> set[str]:
-        """Return the files that the host did not have when it was bare."""
-        return self.files() - set(json.loads((self.folder / self.name / "bare.json").read_text()))
+    def remember_bare(self) -> None:
+        """Write down files and packages of the bare host, so that `left` can tell the others."""
+        bare = {"files": sorted(self.files()), "packages": sorted(self.packages())}
+        (self.folder / self.name / "bare.json").write_text(json.dumps(bare))
+
+    def left(self) -> tuple[set[str], set[str]]:
+        """Return the packages that the host did not have when it was bare, and the files that are of no package."""
+        bare = json.loads((self.folder / self.name / "bare.json").read_text())
+        return self.packages() - set(bare["packages"]), self.files() - set(bare["files"]) - self._owned()
+
+    def _owned(self) -> set[str]:
+        """Return the files of all packages on the host. Its folders bin, lib and sbin are links to those in usr."""
+        lines = {
+            line
+            for path in (self.disk / "var/lib/dpkg/info").glob("*.list")
+            for line in path.read_text().splitlines()
+        }
+        return lines | {f"/usr{line}" for line in lines if line.startswith(("/bin/", "/lib", "/sbin/"))}
 
     def is_up(self) -> bool:
         """Return whether the guest runs."""
