@@ -24,6 +24,7 @@ FLAGS: Final = {
     "capabilities": "--add-capability",
     "claims": "--pvc",
     "clones": "--clone-of",
+    "code": "--code",
     "command": "--command",
     "completions": "--completions",
     "cpu_limit_milli": "--cpu-limit",
@@ -146,6 +147,12 @@ CONTAINER: Final = (
         help="Environment variable; VALUE may be SECRET:SECRET-NAME,KEY.",
     ),
     _many("--env-file", metavar="FILE", help="File of environment variables, one NAME=VALUE on each line."),
+    _text(
+        "--code",
+        metavar="DIR",
+        help="Copy the files of this directory into /code of the container, and start there. At most 1 MiB compressed. "
+        "The image needs tar and gzip.",
+    ),
     _text(
         "--git-sync",
         metavar="source=URL,…",

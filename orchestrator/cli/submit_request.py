@@ -118,6 +118,7 @@ class SubmitRequest:
             "args": args,
             "working_dir": values["working_dir"],
             "environment": self._variables(values),
+            "code": self._once(_pack, values["code"]),
             "git": self._once(mount_parsing.parse_git_source, values["git_sync"]),
             "service_type": values.get("service_type"),
             "ports": self._all(mount_parsing.parse_port, values.get("port", ())),
@@ -262,6 +263,14 @@ def _read_variables(file: str) -> tuple[Variable, ...]:
     except OSError as error:
         raise UsageError(f"--env-file {file} cannot be read: {error.strerror}") from error
     return parsing.parse_variables(content, file)
+
+
+def _pack(directory: str | None) -> bytes | None:
+    if directory is None:
+        return None
+    from orchestrator.client.working_tree import pack_code
+
+    return pack_code(directory)
 
 
 def _with_jupyter(values: Values) -> Values:

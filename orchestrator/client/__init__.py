@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from orchestrator.client.templates import TemplateRefused as TemplateRefused
     from orchestrator.client.waits import NotReached as NotReached
     from orchestrator.client.waits import WaitTimeout as WaitTimeout
+    from orchestrator.client.working_tree import pack_code as pack_code
     from orchestrator.cluster.errors import ClusterError as ClusterError
     from orchestrator.cluster.errors import Forbidden as Forbidden
     from orchestrator.cluster.errors import Unauthorized as Unauthorized

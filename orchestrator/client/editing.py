@@ -231,8 +231,8 @@ class Editor:
             if existing is not None and _is_owned(existing, job["metadata"]["uid"]):
                 name = job["metadata"]["name"]
                 raise NotPossible(
-                    f"{name} has the secret {secret} of --git-sync, which would be deleted with the old Job: delete "
-                    "the job and submit it again"
+                    f"{name} has the secret {secret} (--git-sync, --code), which would be deleted with the old Job: "
+                    "delete the job and submit it again"
                 )
 
     async def _create_copy(

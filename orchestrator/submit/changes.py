@@ -9,6 +9,7 @@ from orchestrator import names
 from orchestrator.cluster.gpu_fraction import DEVICE_MILLI, format_gpu, gpu_milli
 from orchestrator.cluster.quantity import cpu_milli, format_bytes, format_cpu, memory_bytes
 from orchestrator.errors import InvalidField
+from orchestrator.submit.code import code_name
 from orchestrator.submit.manifest import default_cpu_milli, default_memory_bytes
 from orchestrator.submit.values import DEVICES_VARIABLE
 
@@ -61,6 +62,9 @@ def changed_template(template: Mapping[str, Any], change: Change) -> Manifest:
     container = changed["spec"]["containers"][0]
     if change.image is not None:
         container["image"] = change.image
+        for unpacking in changed["spec"].get("initContainers", []):
+            if unpacking["name"] == code_name(container["name"]):  # of --code, which runs in the job's image
+                unpacking["image"] = change.image
     if change.gpu_milli is not None:
         annotations = changed.setdefault("metadata", {}).setdefault("annotations", {})
         _set_gpus(container, annotations, change.gpu_milli)

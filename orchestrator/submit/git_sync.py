@@ -9,6 +9,7 @@ from typing import Any, Final
 from orchestrator.cluster.resources import SECRETS
 from orchestrator.submit.environment import escaped
 from orchestrator.submit.submission import Submission
+from orchestrator.submit.values import DEVICES_VARIABLE
 
 Manifest = dict[str, Any]
 
@@ -80,6 +81,7 @@ def init_container(submission: Submission) -> Manifest | None:
         "GIT_SYNC_REV": git.rev,
         "GIT_SYNC_FOLDER": _FOLDER,
         "HOME": "/tmp",  # noqa: S108 - the container's, not ours
+        DEVICES_VARIABLE: "void",
     }
     variables: list[Manifest] = [{"name": name, "value": escaped(value)} for name, value in settings.items()]
     secret = git.secret or (secret_name(submission) if git.password else "")

@@ -13,7 +13,7 @@ from orchestrator import names
 from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.cluster.quantity import format_bytes, format_cpu
 from orchestrator.cluster.resources import CLAIMS, INGRESSES, JOBS, SECRETS, SERVICES, STATEFUL_SETS, Resource
-from orchestrator.submit import git_sync, memory_limits, protection, rendezvous
+from orchestrator.submit import code, git_sync, memory_limits, protection, rendezvous
 from orchestrator.submit.dependencies import annotation_of
 from orchestrator.submit.environment import environment, escaped
 from orchestrator.submit.network import (
@@ -24,7 +24,7 @@ from orchestrator.submit.network import (
 )
 from orchestrator.submit.storage import claim_manifests, volumes_and_mounts
 from orchestrator.submit.submission import Submission
-from orchestrator.submit.values import HOME_PATH, RunAs, Toleration
+from orchestrator.submit.values import CODE_PATH, HOME_PATH, RunAs, Toleration
 
 Manifest = dict[str, Any]
 
@@ -95,6 +95,7 @@ def dependent_manifests(
     manifests: list[tuple[Resource, Manifest | None]] = [
         *((CLAIMS, claim) for claim in claim_manifests(submission, metadata)),
         (SECRETS, git_sync.secret_manifest(submission, metadata)),
+        (SECRETS, code.secret_manifest(submission, metadata)),
         (SERVICES, rendezvous.headless_service(submission, metadata)),
         (SERVICES, service_manifest(submission, metadata)),
         (INGRESSES, ingress_manifest(submission, placement.project, metadata, used_paths, placement.ingress)),
@@ -199,12 +200,13 @@ def _pod_spec(submission: Submission, placement: Placement) -> Manifest:
         "priorityClassName": _priority_class(submission),
         "containers": [_container(submission, placement)],
     }
-    clone = git_sync.init_container(submission)
+    before = [git_sync.init_container(submission), _unpacking(submission)]
+    init_containers = [container for container in before if container is not None]
     if placement.is_restricted:
-        for container in (*spec["containers"], *([clone] if clone else [])):
+        for container in (*spec["containers"], *init_containers):
             container["securityContext"] = protection.restricted(container.get("securityContext", {}))
     optional: Manifest = {
-        "initContainers": [clone] if clone else [],
+        "initContainers": init_containers,
         "volumes": _volumes(submission, placement)[0],
         "nodeSelector": {names.NODE_TYPE_LABEL: submission.node_type} if submission.node_type else {},
         "tolerations": [_toleration(toleration) for toleration in submission.tolerations],
@@ -218,6 +220,12 @@ def _pod_spec(submission: Submission, placement: Placement) -> Manifest:
         | (protection.RESTRICTED_POD if placement.is_restricted else {}),
     }
     return spec | {key: value for key, value in optional.items() if value}
+
+
+def _unpacking(submission: Submission) -> Manifest | None:
+    escalation = submission.privilege_escalation
+    context: Manifest = {} if escalation is None else {"allowPrivilegeEscalation": escalation}
+    return code.init_container(submission, context)
 
 
 def _priority_class(submission: Submission) -> str:
@@ -242,7 +250,7 @@ def _container(submission: Submission, placement: Placement) -> Manifest:
         "imagePullPolicy": submission.image_pull_policy,
         "command": [escaped(word) for word in submission.command],
         "args": [escaped(word) for word in submission.args],
-        "workingDir": submission.working_dir,
+        "workingDir": submission.working_dir or (None if submission.code is None else CODE_PATH),
         "resources": _resources(submission),
         "ports": [{"containerPort": port.internal} for port in submission.ports],
         "volumeMounts": _volumes(submission, placement)[1],
@@ -258,7 +266,7 @@ def _container(submission: Submission, placement: Placement) -> Manifest:
 
 def _volumes(submission: Submission, placement: Placement) -> tuple[list[Manifest], list[Manifest]]:
     volumes, mounts = volumes_and_mounts(submission)
-    more = [git_sync.volume_and_mount(submission)]
+    more = [git_sync.volume_and_mount(submission), code.volumes_and_mounts(submission)]
     if placement.limits_gpu_memory:
         more.append(memory_limits.volumes_and_mounts(submission))
     for more_volumes, more_mounts in more:

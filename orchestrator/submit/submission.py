@@ -6,6 +6,7 @@ error is an InvalidField with the names of the fields.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from typing import Final
 
 from orchestrator.errors import InvalidField
@@ -14,9 +15,11 @@ from orchestrator.submit.dependencies import Dependency, dependency_problem
 from orchestrator.submit.name_rules import NAME_RULE, is_object_name, is_workload_name
 from orchestrator.submit.text_limits import annotations_fit, strings_arrive
 from orchestrator.submit.values import (
+    CODE_PATH,
     DEVICES_VARIABLE,
     FRAMEWORKS,
     HOME_PATH,
+    MAX_CODE_BYTES,
     MIN_GPU_MEMORY_BYTES,
     MIN_SEEN_TTL_SECONDS,
     PULL_POLICIES,
@@ -84,12 +87,14 @@ class Submission:
     """Later mounts of the node below a directory of `volumes` appear in the container."""
     git: GitSource | None = None
     """A repository that is cloned before the container starts."""
+    code: bytes | None = dataclass_field(default=None, repr=False)
+    """A working tree, the result of `pack_code`. It is unpacked into /code."""
     image_pull_policy: str | None = None
     """`Always`, `IfNotPresent` or `Never`; None: as Kubernetes decides by the image's tag."""
     image_pull_secrets: tuple[str, ...] = ()
     """Names of secrets of the project with the credentials of registries, of type `kubernetes.io/dockerconfigjson`."""
     working_dir: str | None = None
-    """The working directory in the container, an absolute path; None: the image's."""
+    """The working directory in the container, an absolute path; None: /code with `code`, else the image's."""
     cpu_milli: int = 0
     """CPU to reserve, in thousandths of a core; 0: one core for each GPU."""
     cpu_limit_milli: int = 0
@@ -280,11 +285,12 @@ def _mounts_differ(submission: Submission) -> InvalidField | None:
     paths += [SHARED_MEMORY_PATH] if submission.large_shm else []
     paths += [HOME_PATH] if submission.home_directory else []
     paths += [submission.git.target] if submission.git else []
+    paths += [CODE_PATH] if submission.code is not None else []
     twice = sorted({path for path in paths if paths.count(path) > 1})
     if not twice:
         return None
     return InvalidField(
-        "{path} is mounted twice: {volumes}, {claims}, {clones}, {git}, {large_shm} and {home_directory} "
+        "{path} is mounted twice: {volumes}, {claims}, {clones}, {git}, {code}, {large_shm} and {home_directory} "
         "need paths of their own",
         path=twice[0],
     )
@@ -346,6 +352,16 @@ def _working_dir_is_a_path(submission: Submission) -> InvalidField | None:
     )
 
 
+def _code_fits(submission: Submission) -> InvalidField | None:
+    if submission.code is None or len(submission.code) <= MAX_CODE_BYTES:
+        return None
+    return InvalidField(
+        "{code}: the archive has {size} bytes, and at most {allowed} are possible",
+        size=len(submission.code),
+        allowed=MAX_CODE_BYTES,
+    )
+
+
 def _counts_agree(submission: Submission) -> InvalidField | None:
     pods = submission.parallelism or 1
     counts = {"pods": pods, "members": submission.min_member, "successes": submission.completions}
@@ -390,6 +406,7 @@ _CHECKS: Final[tuple[Callable[[Submission], InvalidField | None], ...]] = (
     _indexes_are_counted,
     lambda submission: dependency_problem(submission.after, interactive=submission.interactive),
     _working_dir_is_a_path,
+    _code_fits,
     _devices_are_ours,
     _terminal_needs_input,
     lambda submission: annotations_fit(submission.labels, submission.annotations),

@@ -88,7 +88,10 @@ def successor_of_copy(copy: Manifest, of: Replaced) -> Manifest:
 
 
 def secrets_of(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of the secrets in the variables of the containers."""
+    """Yield the names of the secrets in the variables of the containers, and of those that are volumes."""
+    for volume in spec.get("volumes", []):
+        if mounted := volume.get("secret"):
+            yield mounted["secretName"]
     for container in (*spec["containers"], *spec.get("initContainers", [])):
         for variable in container.get("env", []):
             if reference := variable.get("valueFrom", {}).get("secretKeyRef"):

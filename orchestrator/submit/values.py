@@ -20,6 +20,10 @@ SHARED_MEMORY_PATH: Final = "/dev/shm"  # noqa: S108 - the container's, not ours
 HOME_PATH: Final = "/home/runai-home"
 """The path of the home directory, which scripts for the older command line use."""
 GIT_TARGET: Final = "/code"
+CODE_PATH: Final = "/code"
+"""The directory of a submission's working tree in the container."""
+MAX_CODE_BYTES: Final = 1 << 20
+"""The limit of Kubernetes for the data of a Secret, in which the archive of a working tree travels."""
 GIT_IMAGE: Final = "docker.io/alpine/git:v2.49.1"
 
 

@@ -144,8 +144,14 @@ def test_errors_keep_their_type_and_name_the_remedy(
 
 
 def test_the_examples_of_the_documentation_run(
-    client: Client, server: MemoryApiServer, capsys: pytest.CaptureFixture[str]
+    client: Client,
+    server: MemoryApiServer,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    (tmp_path / "train.py").touch()
+    monkeypatch.chdir(tmp_path)
     server.add(claim_of("imagenet", NAMESPACE), secret_of("hub", NAMESPACE, token=""))
     text = DOCUMENT.read_text(encoding="utf-8")
     examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

@@ -1,0 +1,70 @@
+"""A working tree inside the container: an init container unpacks it from a Secret of the job before the start.
+
+The archive is a Secret, because members of a project may create Secrets. ConfigMaps are for its administrators: among
+them are the templates, which change the jobs of other members. The init container runs `tar` of the job's own image.
+"""
+
+from base64 import b64encode
+from typing import Any, Final
+
+from orchestrator.cluster.resources import SECRETS
+from orchestrator.submit.submission import Submission
+from orchestrator.submit.values import CODE_PATH, DEVICES_VARIABLE
+
+Manifest = dict[str, Any]
+
+_KEY: Final = "code.tar.gz"
+_ARCHIVE_PATH: Final = "/muster-code"
+_FOLDER: Final = "code"
+_ARCHIVE: Final = "code-archive"
+
+
+def code_name(name: str) -> str:
+    """Return the name of the Secret and of the init container of the job `name`. A job has another name than these."""
+    return f"{name}-code"
+
+
+def secret_manifest(submission: Submission, metadata: Manifest) -> Manifest | None:
+    """Return the Secret with the archive, or None without code. `metadata` is its metadata without the name."""
+    if submission.code is None:
+        return None
+    return {
+        "apiVersion": SECRETS.api_version,
+        "kind": SECRETS.kind,
+        "metadata": metadata | {"name": code_name(submission.name)},
+        "type": "Opaque",
+        "immutable": True,  # the pods of a sweep start at different times, and all get the same files
+        "data": {_KEY: b64encode(submission.code).decode()},
+    }
+
+
+def init_container(submission: Submission, security_context: Manifest) -> Manifest | None:
+    """Return the init container that unpacks the archive, or None without code."""
+    if submission.code is None:
+        return None
+    optional: Manifest = {
+        "imagePullPolicy": submission.image_pull_policy,
+        "securityContext": security_context,
+    }
+    return {
+        "name": code_name(submission.name),
+        "image": submission.image,
+        # -o: root must not restore owners; the root of a user namespace cannot
+        "command": ["tar", "-x", "-z", "-o", "-f", f"{_ARCHIVE_PATH}/{_KEY}", "-C", CODE_PATH],
+        "env": [{"name": DEVICES_VARIABLE, "value": "void"}],
+        "volumeMounts": [
+            {"name": _FOLDER, "mountPath": CODE_PATH},
+            {"name": _ARCHIVE, "mountPath": _ARCHIVE_PATH, "readOnly": True},
+        ],
+    } | {key: value for key, value in optional.items() if value}
+
+
+def volumes_and_mounts(submission: Submission) -> tuple[list[Manifest], list[Manifest]]:
+    """Return the volumes of the pod, and the container's mount of the files; both lists can be empty."""
+    if submission.code is None:
+        return [], []
+    volumes: list[Manifest] = [
+        {"name": _FOLDER, "emptyDir": {}},
+        {"name": _ARCHIVE, "secret": {"secretName": code_name(submission.name)}},
+    ]
+    return volumes, [{"name": _FOLDER, "mountPath": CODE_PATH}]
