@@ -143,6 +143,7 @@ def test_a_password_is_in_a_secret_that_belongs_to_the_job_and_nowhere_else() ->
     assert beside["Secret"]["stringData"] == {"username": "ann", "password": "hunter2"}
     assert "hunter2" not in str(spec)
     (init,) = spec["initContainers"]
+    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in init["env"]
     references = [each["valueFrom"]["secretKeyRef"]["name"] for each in init["env"] if "valueFrom" in each]
     assert references == [beside["Secret"]["metadata"]["name"]] * 2
     assert init["command"] == ["/bin/sh", "-c", escaped(SCRIPT)]
