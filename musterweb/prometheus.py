@@ -8,6 +8,7 @@ import asyncio
 import json
 import math
 import re
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -103,7 +104,10 @@ class PrometheusHistory:
 
     async def start(self) -> None:
         """Open the pool of connections."""
-        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(self._limit_seconds))
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=ssl.create_default_context()),
+            timeout=aiohttp.ClientTimeout(self._limit_seconds),
+        )
 
     async def close(self) -> None:
         """Close the pool of connections."""

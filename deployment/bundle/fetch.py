@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -56,8 +57,9 @@ class Fetcher:
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=_STALLED_SECONDS)
         self._session = aiohttp.ClientSession(
-            timeout=timeout, trust_env=True, auto_decompress=False, headers={"Accept-Encoding": "identity"}
-        )
+            connector=aiohttp.TCPConnector(ssl=ssl.create_default_context()),
+            timeout=timeout, trust_env=True, auto_decompress=False, headers={"Accept-Encoding": "identity"},
+        )  # fmt: skip
         return self
 
     async def __aexit__(
