@@ -130,6 +130,12 @@ class Request(_Amounts):
             -(-DEVICE_MILLI * self.gpu_memory_mib // device_memory_mib) if device_memory_mib else DEVICE_MILLI
         )
 
+    def gpu_milli_on(self, device_memory_mib: int) -> int:
+        """Return the `gpu_milli` on GPUs with this memory each; whole GPUs if the memory is unknown (0)."""
+        if not self.gpu_memory_mib:
+            return self.gpu_milli
+        return self.shared_devices * self.portion_milli(device_memory_mib)
+
     def part_mib(self, device_memory_mib: int) -> int:
         """Return the requested memory on a device with this memory, rounded down.
 

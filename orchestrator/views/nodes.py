@@ -25,7 +25,6 @@ from orchestrator.observe.request import (
     is_admitted,
     pod_request,
 )
-from orchestrator.planner.accounting.gpu_models import gpu_milli_on
 from orchestrator.planner.model import DEVICE_MILLI
 from orchestrator.views import gpus as gpu_records
 from orchestrator.views.gpus import GpuView
@@ -319,7 +318,7 @@ def _pod(pod: Pod, held: tuple[int, ...] | None, memory_mib: int, used: Usage) -
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
-        gpu_milli=gpu_milli_on(request, memory_mib),
+        gpu_milli=request.gpu_milli_on(memory_mib),
         cpu_milli=request.cpu_milli,
         memory_bytes=request.memory_bytes,
         devices=metadata.annotations.get(names.GPU_DEVICES_ANNOTATION, "") if held is None else "",

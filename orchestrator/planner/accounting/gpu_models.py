@@ -169,11 +169,4 @@ class GpuSizes:
 
     def held_milli(self, request: Request, node: str | None) -> int:
         """Return the `gpu_milli` of the request on the node: the same memory is a smaller portion of a large GPU."""
-        return gpu_milli_on(request, self._memory_mib.get(node or "", 0))
-
-
-def gpu_milli_on(request: Request, device_memory_mib: int) -> int:
-    """Return the `gpu_milli` of the request on GPUs with this memory each; whole GPUs if the memory is unknown (0)."""
-    if not request.gpu_memory_mib:
-        return request.gpu_milli
-    return request.shared_devices * request.portion_milli(device_memory_mib)
+        return request.gpu_milli_on(self._memory_mib.get(node or "", 0))
