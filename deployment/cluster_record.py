@@ -22,7 +22,7 @@ _TIMEOUT_SECONDS: Final = 10.0
 
 
 def store(kubeconfig: Path, context: str, site: str, stages: Mapping[str, StageRecord]) -> str:
-    """Store how each stage ended last. Returns why that failed; empty on success."""
+    """Store the latest result of each stage. Return the reason of a failure, or an empty string."""
     body = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -54,7 +54,7 @@ def read(kubeconfig: Path, context: str, site: str) -> dict[str, StageRecord]:
 
 
 def call_api_server(kubeconfig: Path, context: str, action: Callable[[Transport], Awaitable[None]]) -> str:
-    """Run `action` with a connection to the API server. Returns why that failed; empty on success."""
+    """Run `action` with a connection to the API server. Return the reason of a failure, or an empty string."""
     if not kubeconfig.is_file():
         return "there is no cluster yet"
 

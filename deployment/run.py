@@ -104,7 +104,10 @@ class Run:
         return [self._decide_snapshot(decision, decisions) for decision in decisions]
 
     def _decide_snapshot(self, decision: StagePlan, decisions: Sequence[StagePlan]) -> StagePlan:
-        """Decide on the etcd snapshot: before the first stage that changes the cluster, and once for an upgrade."""
+        """Return the decision on the snapshot of etcd.
+
+        It runs before the first stage that changes the cluster, and once for each upgrade.
+        """
         if (
             decision.stage.name != SNAPSHOT
             or decision.verb == NOT_APPLICABLE
@@ -120,7 +123,10 @@ class Run:
         return replace(decision, verb=RUN, reason="before the cluster is changed")
 
     def steps(self, decisions: Sequence[StagePlan]) -> tuple[list[Step], str]:
-        """Return the release changes of the stages that run, and the reason where they cannot be known."""
+        """Return the changes of releases by the stages that run.
+
+        If the installed releases cannot be read, also return the reason.
+        """
         upgrades = self.request.action == UPGRADE
         mine = [
             decision.stage.definition
@@ -154,7 +160,10 @@ class Run:
         return self.fleet.joining(decision.stage, decision.due) if self.request.action == INSTALL else []
 
     def _check_steps(self, decisions: Sequence[StagePlan]) -> None:
-        """Refuse steps that skip, go back, or have no way back and are not accepted. Raises SiteError, UsageError."""
+        """Raise SiteError for a change that skips a release or goes to an older one.
+
+        Raise UsageError for an irreversible change without `--accept-irreversible`.
+        """
         steps, problem = self.steps(decisions)
         if problem and self.request.action == UPGRADE:
             raise ConfigurationError(
@@ -404,7 +413,9 @@ class Run:
             raise UsageError(f"--from {first} comes after --until {last}")
 
     def missing_requirements(self, decisions: Sequence[StagePlan]) -> list[Finding]:
-        """Return the requirements of the decisions that the controller lacks, with the entry of the site file."""
+        """Return the programs and files that the planned stages need and the controller lacks, each with its entry of
+        the site file.
+        """
         values = self.inventory["all"]["vars"]
         installs = self.request.action in {INSTALL, UPGRADE}
         return readiness.missing_requirements(self.site, values, decisions, installs=installs)
@@ -415,7 +426,7 @@ class Run:
         self._vault = vault.open_vault(self.site.vault) if self.site.vault else None
 
     def _decisions(self) -> list[StagePlan]:
-        """Return the plan; of a check, without the stages that need a cluster that does not exist yet."""
+        """Return the plan. If the cluster does not exist yet, `--check` leaves out the stages that need it."""
         decisions = self.plan()
         if not self.request.check:
             return decisions

@@ -1,4 +1,7 @@
-"""The variables that a site file hands to roles and to kubespray: unknown, of a wrong type, or checked elsewhere."""
+"""Checks the variables that a site file passes to roles and to kubespray.
+
+Reports unknown names, wrong types, and variables that must be set by another key.
+"""
 
 import difflib
 import re
@@ -32,7 +35,7 @@ _KEYS: Final = {
     "trident_classes": "storage.classes",
     "trident_version": "versions.trident",
 }
-"""Variables of roles for which the site file has a key of its own, where muster checks them."""
+"""Variables of roles that the site file must set by its own key, because muster checks that key."""
 
 _WORDS: Final = {
     "bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text", "list": "a list",
@@ -43,7 +46,7 @@ _FORMS: Final = {
     "int": re.compile("[+-]?[0-9]+"),
     "float": re.compile("[+-]?[0-9]*[.]?[0-9]+"),
 }
-"""The texts that Ansible reads as a value of a type, in lower case."""
+"""The strings that Ansible converts to each type, in lower case."""
 
 
 def problems(site: Site) -> Iterator[Finding]:
@@ -61,7 +64,7 @@ def problems(site: Site) -> Iterator[Finding]:
 
 
 def extra(site: Site) -> dict[Any, Any]:
-    """Return the variables that the site file hands to kubespray; empty if the entry is no mapping."""
+    """Return the variables that the site file passes to kubespray. Empty if the entry is not a mapping."""
     named = site.get(*EXTRA, default={})
     return named if isinstance(named, dict) else {}
 
@@ -120,10 +123,10 @@ def _nearest(name: str, known: Any) -> str:
 
 
 def _of_value(place: Place, value: Any, option: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the parts of a value that its option of an argument specification does not allow."""
+    """Yield the parts of a value that violate `option`, its entry in the argument specification of the role."""
     where, kind = ".".join(map(str, place)), str(option.get("type", "str"))
     if isinstance(value, str) and "{{" in value:
-        return  # of vault.yml, and known at run time
+        return  # a template uses values of vault.yml, which are known only at run time
     if not _fits(value, kind):
         yield Finding(place, f"{where}: should be {_WORDS.get(kind, kind)}, not {_shown(value)}")
         return
@@ -161,7 +164,7 @@ def _of_entry(place: Place, entry: Any, options: Mapping[str, Any]) -> Iterator[
 
 
 def _fits(value: Any, kind: str) -> bool:
-    """Whether Ansible takes a value as one of a type."""
+    """Return whether Ansible accepts the value for this type."""
     if kind in _FORMS:
         return bool(not isinstance(value, dict | list) and _FORMS[kind].fullmatch(str(value).lower()))
     if kind in {"list", "dict"}:

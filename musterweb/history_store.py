@@ -52,7 +52,7 @@ TIERS: Final = (
 )
 SLOTS: Final = sum(tier.retention_seconds // tier.slot_seconds + 1 for tier in TIERS)
 MAX_ROWS: Final = SLOTS * (MAX_PROJECTS + 2)
-"""Maximum number of rows of all slots, with the rows of the other projects and of the cluster."""
+"""Maximum number of rows of all slots. Each slot has two rows more than projects: `OTHERS` and the cluster."""
 
 _SCHEMA: Final = """
 CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
@@ -88,7 +88,9 @@ DELETE FROM names WHERE NOT EXISTS (SELECT 1 FROM points WHERE tier IN (0, 1, 2,
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The figures of one project at one moment. For the cluster, `quota_milli` has all its GPUs.
+    """The figures of one project at one moment.
+
+    In the sample of the cluster, `quota_milli` is the number of all GPUs, in thousandths.
 
     `wait_seconds` and `started` are sums since the previous sample. `idle_milli` and `used_permille` (utilization in
     thousandths) are both None if no agent measured them.
@@ -117,7 +119,7 @@ class Store:
         self._connection: sqlite3.Connection | None = None
         self.source = "the history of muster web"
         self.problem = ""
-        """The recorder's reason why nothing is recorded now."""
+        """Why the recorder cannot write samples now. Empty if it can."""
 
     async def start(self) -> None:
         """Open the file, or make it. Raises HistoryAway."""
@@ -285,7 +287,10 @@ class Store:
 
 
 def bounded(projects: dict[str, Sample]) -> dict[str, Sample]:
-    """Return samples of the `MAX_PROJECTS` projects with the most allocated and pending GPUs, and one of the others."""
+    """Return the samples of the `MAX_PROJECTS` projects with the most allocated and pending GPUs.
+
+    One more sample sums the other projects.
+    """
     if len(projects) <= MAX_PROJECTS:
         return projects
     most = sorted(projects, key=lambda name: (-projects[name].gpu_milli - projects[name].pending_milli, name))

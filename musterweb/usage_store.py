@@ -50,7 +50,7 @@ INSERT INTO usage_recorded VALUES (?, ?) ON CONFLICT DO UPDATE SET seconds = sec
 
 @dataclass(frozen=True, slots=True, order=True)
 class Holder:
-    """The project, user and GPU model of allocated GPUs; an empty text is not known."""
+    """The project, user and GPU model of allocated GPUs. An empty string means unknown."""
 
     project: str
     user: str
@@ -59,9 +59,11 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """GPUs at one moment in thousandths: all, those with a measured use, and the idle ones of these.
+    """Allocated GPUs at one moment, in thousandths.
 
-    `used_milli_percent` is the sum over measured GPUs of thousandths times percent of utilization.
+    `measured_milli` have a measured utilization, and `idle_milli` of these are idle.
+
+    `used_milli_percent` sums, over the measured GPUs, the allocated thousandths times the utilization in percent.
     """
 
     gpu_milli: int
@@ -110,7 +112,7 @@ class UsageRecord:
 def add_usage(connection: sqlite3.Connection, sample: UsageSample, now: int) -> None:
     """Add a sample to its month, in the caller's transaction, and drop months after their retention time.
 
-    The time of the previous sample is in the file, so two processes that write to it count no second twice.
+    The time of the previous sample is in the file. So if two processes write to the file, each period counts once.
     """
     oldest = _month(now - RETENTION_SECONDS)
     for table in ("usage", "usage_borrowed", "usage_recorded"):

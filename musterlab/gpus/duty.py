@@ -1,7 +1,7 @@
-"""The load of the GPUs of a lab: each container of a job is a process on the GPUs whose device files it has.
+"""Simulates load on the GPUs of a lab. If a container of a job has the device file of a GPU, the GPU is busy.
 
-GPUs of a lab compute nothing. The double of NVML gets the utilization and the process from here. It reads neither the
-decisions of muster nor the list of the kubelet: only `/dev` of the container.
+GPUs of a lab compute nothing. This module sends the utilization and the process to the test double of NVML. It reads
+only `/dev` of the containers, so its result is independent of muster's decisions and of the kubelet.
 """
 
 import re
@@ -21,7 +21,7 @@ PERIOD_SECONDS: Final = 2.0
 
 _DEVICE: Final = re.compile(r"nvidia(\d+)")
 _VARIABLE: Final = b"RUNAI_NUM_OF_GPUS="
-"""In the environment of each job with GPUs. The pods that hold GPUs for fractions do not have it."""
+"""Each job with GPUs has this environment variable. Reservation pods, which hold GPUs for fractions, do not."""
 
 
 class Node(Protocol):
@@ -33,7 +33,7 @@ class Node(Protocol):
 
 @contextmanager
 def duty(lab: Lab, nodes: list[str]) -> Iterator[None]:
-    """Keep the GPUs of the nodes busy for the length of the block, while containers have them."""
+    """Inside the block, keep each GPU busy while a container has its device file."""
     over = threading.Event()
 
     def follow() -> None:
@@ -76,7 +76,10 @@ def processes_of(node: Node, proc: Path = Path("/proc")) -> dict[int, Process]:
 
 
 def _devices(proc: Path) -> list[int]:
-    """Return the indices of the device files of a job's process; none of another process."""
+    """Return the GPU indices of the device files that the process sees.
+
+    Return an empty list if the process belongs to no job.
+    """
     if not any(line.startswith(_VARIABLE) for line in (proc / "environ").read_bytes().split(b"\0")):
         return []
     matches = (_DEVICE.fullmatch(path.name) for path in (proc / "root/dev").iterdir())
@@ -84,6 +87,9 @@ def _devices(proc: Path) -> list[int]:
 
 
 def _number_on_node(proc: Path) -> int:
-    """Return the number of the process in its node, which has numbers of its own: `NSpid: MACHINE NODE CONTAINER`."""
+    """Return the PID of the process in the PID namespace of its node.
+
+    `NSpid` lists the PIDs in the machine, the node and the container.
+    """
     status = (proc / "status").read_text()
     return next(int(line.split()[2]) for line in status.splitlines() if line.startswith("NSpid:"))

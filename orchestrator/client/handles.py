@@ -21,7 +21,7 @@ class Operations(Protocol):
     async def wait_for_jobs(
         self, *names: str, until: str, timeout_seconds: float | None, project: Scope
     ) -> list[WorkloadView]:
-        """Wait."""
+        """Wait until the jobs have reached this state, and return them."""
 
     def log(self, name: str, *, project: Scope, request: LogRequest) -> AsyncGenerator[bytes, None]:
         """Yield the log."""

@@ -1,4 +1,6 @@
-"""Obstacles to the creation or change of a project: quotas of all projects together, departments."""
+"""Finds obstacles to the creation or change of a project: quotas above the capacity of the cluster, or faults in
+departments.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final

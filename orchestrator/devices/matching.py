@@ -1,4 +1,4 @@
-"""The devices that the selectors of a request accept, and the bound on each project's cost of selectors.
+"""Evaluates the selectors of requests on devices. Bounds the processor time that the selectors of each project can use.
 
 An expression is compiled once, also if several claims contain it. It is evaluated once for all devices that are equal
 in the properties that it reads: `device.driver == "gpu.nvidia.com"` once for all GPUs of this driver. The outcomes are
@@ -23,7 +23,7 @@ _OUTCOME_BYTES: Final = 120
 MAX_CREDIT: Final = 1_000_000
 """Maximum cost of new selectors of one project in one decision, in microseconds."""
 REFILL: Final = 100_000
-"""Microseconds that a decision adds to each credit, divided by the number of projects that had used up theirs."""
+"""Credit in microseconds that each decision divides among the projects that have used up their credit."""
 _COMPILE_WORK: Final = 500
 _CHARACTER_WORK: Final = 20
 _VALUE_NS: Final = 2_000
@@ -38,7 +38,10 @@ class SelectorWorkExceeded(Exception):
 
 @dataclass(slots=True)
 class _Known:
-    """A compiled expression or the reason of its failure, with its outcomes by device and by content of devices."""
+    """A compiled expression or the reason of its failure, with its cached outcomes.
+
+    `outcomes` has them by device, `by_content` by the properties that the expression reads.
+    """
 
     program: Program | SelectorFailed
     length: int

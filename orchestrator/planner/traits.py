@@ -10,7 +10,10 @@ from typing import Final
 from orchestrator.labels import LabelRequirement, matches_requirement
 
 NAME_LABELS: Final = frozenset(("kubernetes.io/hostname", "metadata.name"))
-"""The label of the host name, and its form in node affinity. A node without them has its name as the value."""
+"""The label of the host name, and the field for the node name in node affinity.
+
+For a node without the label, both have the node's name as the value.
+"""
 
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared, never listened on
 

@@ -18,10 +18,11 @@ Planner = Callable[[Snapshot], Plan]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A simulated run. `steps` are the plans that were applied, `last` is the latest plan.
+    """A simulated run from the snapshot `before` to the snapshot `after`.
 
-    `snapshots` has for each step the snapshot that it was planned on. `is_stable`: `last` was planned on `after` and
-    changed nothing.
+    `steps` are the plans that were applied. `last` is the latest plan.
+
+    `snapshots` has the input of each step. If `is_stable` is set, `last` was planned on `after` and changed nothing.
     """
 
     before: Snapshot

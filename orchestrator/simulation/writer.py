@@ -19,12 +19,12 @@ _YEAR_US = 365 * 86_400 * 1_000_000
 
 
 def dump(snapshot: model.Snapshot) -> str:
-    """The text of the file; `reader.load` makes an equal snapshot of it."""
+    """Return the text of the snapshot file. `reader.load` reads it back as an equal snapshot."""
     return str(yaml.dump(document(snapshot), Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=110))
 
 
 def document(snapshot: model.Snapshot) -> Plain:
-    """The file as plain data."""
+    """Return the content of the snapshot file as mappings, lists and scalars."""
     return {
         "apiVersion": forms.API_VERSION,
         "kind": forms.KIND,
@@ -121,7 +121,7 @@ def _same_request(pod: model.Pod, other: model.Pod) -> bool:
 
 
 def _whole_request(pod: model.Pod, common: Plain) -> Plain:
-    """The request of the pod, with explicit defaults for fields that `common` sets and the pod does not."""
+    """Return the request of the pod. Fields that only `common` sets get an explicit default."""
     whole: Plain = {
         "gpus": 0,
         "cpu": 0,
@@ -163,7 +163,7 @@ def _request(request: model.Request) -> Plain:
 
 
 def _expression(part: model.Taint | model.Toleration | LabelRequirement) -> Plain:
-    """A taint, toleration or requirement as a mapping. Its fields have the same names in the file."""
+    """Return a taint, toleration or requirement as a mapping with the same field names."""
     return dict(to_file(part))
 
 
@@ -177,7 +177,7 @@ def _extra(kind: type, value: Any) -> Plain:
 
 @cache
 def _extra_fields(kind: type) -> tuple[tuple[str, str, Any], ...]:
-    """The fields without a short form, with their names in the file and their defaults."""
+    """Return the fields that `forms` does not abbreviate: attribute, name in the file, default."""
     return tuple(
         (field.name, camel(field.name), default_of(field)) for field in uncovered(kind, forms.COVERED[kind])
     )
@@ -204,5 +204,5 @@ def _memory(size_bytes: int) -> int | str:
 
 
 def _time(microseconds: int) -> int | str:
-    """The time as RFC 3339 text; a small number, which only orders workloads, stays a number."""
+    """Return the time as RFC 3339 text. Times in 1970, which only order workloads in examples, stay numbers."""
     return format_time(microseconds) if microseconds > _YEAR_US else microseconds

@@ -63,8 +63,8 @@ def gpu_views(node: GpuNode, now_us: int) -> tuple[GpuView, ...]:
 def gpus_of_pod(pod: Pod, gpus: Mapping[str, Iterable[GpuView]]) -> Iterator[GpuView]:
     """Yield the GPUs of a pod.
 
-    The kubelet gave them to the pod or to the reservations of its fractions, or processes of the pod use them. `gpus`
-    are by the names of nodes.
+    A GPU belongs to the pod if the kubelet gave it to the pod, or to the reservation of its fraction, or if a process
+    of the pod uses it. `gpus` maps each node name to its GPUs.
     """
     if not pod.spec.node_name or pod.status.phase in _ENDED:
         return
@@ -81,7 +81,7 @@ def gpus_of_job(pods: Iterable[Pod], gpus: Mapping[str, Iterable[GpuView]]) -> l
 
 
 def use_of(gpus: Iterable[GpuView], pods: Iterable[Pod] | None = None) -> GpuUse:
-    """Return the use of GPUs together. With `pods`, the used memory is only that of these pods.
+    """Return the sums and the mean of the GPUs' figures. With `pods`, the used memory is only that of these pods.
 
     If the driver names no process of a pod on a GPU with one holder, all used memory of the GPU counts for that holder.
     """

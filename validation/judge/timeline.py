@@ -1,4 +1,4 @@
-"""The events of a run with the state and the counts up to an index, so that many checks are judged in one pass."""
+"""The events of a run, with the cluster state and the pod counts at any event, so that one pass serves all checks."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from validation.judge.state import State
 
 @dataclass(slots=True)
 class _Before:
-    """The result of the events before the index `at`."""
+    """The cluster state and the counts of pods after the first `at` events."""
 
     at: int = 0
     state: State = field(default_factory=State)
@@ -68,7 +68,7 @@ class Timeline:
     def evidence_between(self, from_event: int, until_event: int) -> Evidence:
         """Return the evidence in these events about the pods of all projects.
 
-        The nodes are those after the last event.
+        Nodes and GPUs are counted as they are at `until_event`.
         """
         if self._between is None or self._between[0] != (from_event, until_event):
             nodes = [event for event in self.nodes_before(until_event) if isinstance(event, NodeSeen)]
@@ -90,7 +90,7 @@ class Timeline:
         return self._evicted_at.get(uid, index) < index
 
     def gaps(self, from_event: int, until_event: int) -> list[WatchSeen]:
-        """Return the events of watches that were begun again by a list: other events may be missing before them."""
+        """Return the restarts of watches. A watch restarts with a new list, so earlier changes may be missing."""
         self._index()
         return [event for number, event in self._gaps if from_event <= number < until_event]
 

@@ -1,4 +1,4 @@
-"""Reads files of a directory that is not trusted: plain files of bounded size only, without waiting for any."""
+"""Reads files of an untrusted directory: only plain files of bounded size. A FIFO cannot make it wait."""
 
 import contextlib
 import hashlib

@@ -250,7 +250,7 @@ def eviction_records(
 
 
 def image_records(events: Sequence[Event]) -> list[record.ImageRecord]:
-    """Return the images that each node pulled before any time was measured."""
+    """Return the images that each node pulled before the first measurement."""
     return [
         record.ImageRecord(event.node, event.name, event.image, event.digest, event.took_ms, event.problem)
         for event in events

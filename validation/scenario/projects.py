@@ -13,9 +13,11 @@ from validation.scenario.schema import Project, duration_ms, milli
 
 @dataclass(frozen=True, slots=True)
 class LoadedProject:
-    """The quota and the weight of a project in thousandths of a GPU (no weight: the quota), and the limits of its jobs.
+    """The quota and the weight of a project, in thousandths of a GPU, and the limits of its jobs.
 
-    0 or an empty tuple means no limit.
+    The default weight is the quota.
+
+    A limit of 0 or an empty tuple means no limit.
     """
 
     quota_milli: int
@@ -54,7 +56,8 @@ def load_projects(
     before: Mapping[str, LoadedProject],
     jobs: Mapping[str, str],
 ) -> dict[str, LoadedProject]:
-    """Return the projects while a scenario runs: the projects of `before` after the changes in `printed`.
+    """Return the projects of a scenario: the projects of the scenario `before`, with the changes that the file
+    (`printed`) makes.
 
     `printed` creates, changes and deletes projects. `jobs` has the name of one job of each project with jobs. Raises
     ScenarioError.

@@ -66,8 +66,8 @@ def pod_seen(pod: Json, *, change: str, project: str, t_ms: int) -> PodSeen:
 def node_seen(node: Json, *, change: str, t_ms: int, published: int = 0) -> NodeSeen:
     """Return the present state of the node as an event.
 
-    `published` is the number of its GPUs that DRA publishes. If a device plugin announces GPUs too, both announce the
-    same GPUs, so the larger number counts. A deleted node has none.
+    `published` is the number of GPUs that DRA drivers publish for the node. If a device plugin announces GPUs too, they
+    are the same GPUs, so the larger number counts. A deleted node has 0 GPUs.
     """
     status = node.get("status", {})
     plugged = int((status.get("allocatable") or {}).get(names.GPU_RESOURCE, 0))
@@ -117,7 +117,9 @@ def container_ids(pod: Json) -> tuple[str, ...]:
 def gpus_seen(
     gpu_node: Json, *, change: str, t_ms: int, pods_by_container: Mapping[str, str] = _NOTHING
 ) -> GpusSeen:
-    """Return the GPUs of the node with their holders and users, from the object that the node's agent wrote.
+    """Return the GPUs of the node with the pods that have them allocated and the pods whose processes use them.
+
+    The source is the object that the node's agent wrote.
 
     If a process on a GPU has only a container's id, `pods_by_container` gives the uid of its pod.
     """
@@ -222,7 +224,7 @@ def _positive(text: str) -> int:
 
 
 def _time_us(text: str) -> int:
-    """Return microseconds since the epoch; 0 if the text is no time with a zone."""
+    """Return microseconds since the epoch. Return 0 if the text is not a time with a zone."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

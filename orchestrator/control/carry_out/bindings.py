@@ -118,7 +118,7 @@ class Bindings:
         return bool(self._preparing)
 
     def see(self, change: Change[Any]) -> None:
-        """Process a change of the caches."""
+        """Pass a change of the caches on to the grants and the reservations."""
         if self._grants is not None:
             self._grants.see(change)
         if self._reservations is not None:

@@ -72,7 +72,7 @@ class ClaimGrants:
         return f"{claim.metadata.namespace}/{claim.metadata.name}" in self._cache.assumed
 
     def see(self, change: Change[Any]) -> None:
-        """Process a change of the caches, after the reader."""
+        """Wake the bindings that wait for this claim. Call it after the reader has processed the change."""
         changed = change.object
         if isinstance(changed, ResourceClaim):
             seen = self._seen.get(f"{changed.metadata.namespace}/{changed.metadata.name}")
@@ -80,8 +80,9 @@ class ClaimGrants:
                 seen.set()
 
     def confirm(self, pods: Mapping[str, Pod]) -> None:
-        """Forget the assumed allocations that the watch shows. Also forget assumed allocations of deleted claims,
-        unless a write of them is running.
+        """Forget the assumed allocations that the watch shows, and those of deleted claims.
+
+        An allocation that is being written stays assumed.
 
         If the state that the watch shows is older than the write, the allocation stays assumed.
         """
@@ -221,7 +222,8 @@ class ClaimGrants:
     def deallocation(
         self, key: str, is_waiting: Callable[[str], bool]
     ) -> Callable[[], Awaitable[None]] | None:
-        """Return a call that releases the claim's devices; None if pods other than pending pods (`is_waiting`) use it.
+        """Return a call that releases the claim's devices; Return None if a pod uses the claim that is not pending
+        (`is_waiting`).
 
         The patch names the version of the claim, so a repetition does not release a later allocation.
         """
@@ -256,7 +258,8 @@ class ClaimGrants:
         path = self._claims.path(namespace, name)
         claim = self._cache.shown(key)
         for attempt in range(ATTEMPTS):
-            # a write would fail if the claim had been released; without a write, the claim must be read again
+            # The claim may have been released since the watch showed it. A write detects that by a conflict.
+            # If no write follows, only a new read detects it.
             if claim is None or attempt or _is_user(claim, pod):
                 claim = await self._transport.get(path, ResourceClaim)
             try:

@@ -22,9 +22,9 @@ class GpuReservation:
     """One reservation. `index` is the GPU of the decision until the agent reports the real GPU; `uuid` is "" until
     then.
 
-    Decisions that do not know the agent's report refer to the reservation by the index `decided`. `uid` is "" until the
-    watch shows the pod. `waiting` has the `gpu_milli` of the pods that are being bound to it, by uid. `problem` is the
-    reason why it can no longer be used.
+    `decided` keeps the index of the decision, because decisions made before the agent's report use it. `uid` is ""
+    until the watch shows the pod. `waiting` has the `gpu_milli` of the pods that are being bound to it, by uid.
+    `problem` is the reason why it can no longer be used.
     """
 
     name: str
@@ -41,7 +41,10 @@ class GpuReservation:
 
 
 class ReservationPods:
-    """The reservations by name, from `plan` to the end of their pods. `requests` sends the writes."""
+    """The reservations by name.
+
+    `plan` adds a reservation, and it is removed after its pod has ended. `requests` sends the writes.
+    """
 
     def __init__(self, transport: Transport, image: str, requests: Requests) -> None:
         self._transport = transport
@@ -93,7 +96,8 @@ class ReservationPods:
             Task(
                 subject=f"make {reservation.name} for a GPU of {reservation.node}",
                 call=create,
-                # a begun creation may have succeeded, so it is repeated until the watch shows the pod
+                # a creation without an answer may have succeeded, so it is repeated until the watch shows the
+                # pod
                 is_due=lambda: not reservation.uid,
                 refused=refused,
                 unauthorized=unauthorized,
@@ -102,7 +106,7 @@ class ReservationPods:
         )
 
     def delete(self, reservation: GpuReservation) -> None:
-        """Start the deletion of the pod, which has no users."""
+        """Start the deletion of a reservation pod that no fraction uses any more."""
         reservation.is_ending = True
         path = PODS.path(SYSTEM_NAMESPACE, reservation.name)
 

@@ -189,7 +189,7 @@ class OperatorMetrics:
         self._waits: dict[str, Distribution] = {}
 
     def leading(self, projects: Mapping[str, ProjectObject]) -> None:
-        """Note that this replica leads. `projects` is a live cache; its keys do not matter."""
+        """Note that this replica leads. The values of the live cache `projects` get series."""
         self._leads, self._projects = True, projects
 
     def on_standby(self) -> None:

@@ -75,8 +75,9 @@ def divide_over_quota(
 
 def _divide_among_equals(total: int, hungry: list[tuple[Claim, int]], unit: int) -> dict[str, int]:
     """Return the portions of the total by weight, each at most the project's missing amount."""
-    # Projects in the order in which a rising `part / weight` reaches their missing amount. Two different
-    # ratios differ by at least 1 / largest weight², so scaling by this square keeps their order in integers.
+    # Sort the projects by missing amount / weight: as all portions grow in proportion to the weights, this
+    # project is satisfied first. Two different ratios differ by at least 1 / largest weight², so scaling by
+    # this square keeps their order in integers.
     scale = max(claim.weight for claim, _ in hungry) ** 2
     by_level = sorted(hungry, key=lambda entry: entry[1] * scale // entry[0].weight)
     parts: dict[str, int] = {}

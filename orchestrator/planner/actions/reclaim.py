@@ -39,8 +39,9 @@ _MAX_FAILED_EXCHANGES = 4
 
 
 def can_reclaim_for(session: Session, level: EntitlementTier) -> list[Workload]:
-    """Return the workloads whose project alone is of this tier, without its departments, that wait for capacity and
-    for which pods may be evicted.
+    """Return the workloads that wait for capacity, may evict pods, and have this tier.
+
+    The tier is computed from the project alone, without its departments.
     """
     return [
         workload

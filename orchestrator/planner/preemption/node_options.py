@@ -27,7 +27,10 @@ largest.
 
 
 Harm = tuple[int, bool, int, int, int, int]
-"""Protected pods, whether a container has started, GPUs beyond the need, urgency, class of lost time, evicted pods."""
+"""The sort key of an option, most important first: the policy's own count (`protected`), whether a container has
+started, thousandths of GPUs freed beyond the need, urgency, class of lost GPU time (`class_of_lost_time`), number of
+evicted pods.
+"""
 NO_HARM: Harm = (0, False, 0, 0, 0, 0)
 
 
@@ -35,8 +38,8 @@ class Option(NamedTuple):
     """A set of candidates. `excess_milli` is the GPUs that their eviction frees beyond the need of the pod.
 
     `pod_count` is the number of evicted pods, `covered` the number of candidates within quota, and `urgency` the
-    highest urgency of a candidate. Each of the `projects` loses its `freed_milli`. `lost_gpu_ns` is the sum over the
-    candidates.
+    highest urgency of a candidate. Each of the `projects` loses its `freed_milli`. `lost_gpu_ns` is the GPU time that
+    the candidates lose, in nanoseconds.
     """
 
     candidates: Sequence[Candidate]
@@ -50,7 +53,10 @@ class Option(NamedTuple):
     has_started: bool
 
     def harm(self, protected: int) -> Harm:
-        """Return the harm; `protected` is a number of the policy, which is compared first."""
+        """Return the harm.
+
+        `protected` is the count that the eviction policy keeps lowest, such as the candidates within quota.
+        """
         return (
             protected,
             self.has_started,
@@ -147,7 +153,8 @@ def option_of(candidates: Sequence[Candidate], excess_milli: int) -> Option:
 def _sets(fewest: int, count: int, enough: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Yield the sets of at least `fewest` indices below `count`, smaller sets first.
 
-    Sets of several indices have no index that is `enough` alone (bit masks): they would not be minimal.
+    `enough` has the sets (bit masks) that are enough. An index that is enough alone is in no larger set, because that
+    set would not be minimal.
     """
     rest = list(range(count))
     if fewest <= 1:
@@ -263,7 +270,8 @@ class _Node:
     def _excess_of_devices(self, freed: Mapping[int, int], total: int) -> int | None:
         """Return the part of the freed GPUs (`total`) that the pod does not need; None if the devices are not enough.
 
-        The pod gets devices that are free already, then devices of which it uses the least freed amount.
+        The pod first gets devices that are free already. Then it gets the devices on which it needs the least of the
+        freed amount.
         """
         portion, free = self._need.portion_milli, self._free
         missing = self._need.devices - self._fitting

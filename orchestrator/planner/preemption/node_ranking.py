@@ -1,10 +1,13 @@
-"""The options of all nodes for pods of one shape, in order of harm, updated between searches.
+"""The options of all nodes for pods with one request, in order of harm.
+
+An option is a set of pods to evict on one node.
 
 If each search examined each node, the cost of a decision would be nodes times workloads. So the options are stored in
 groups with equal harm, equal losing projects and equal freed GPUs. Each group is a heap, least entitled option first.
 
 A search compares the groups of the least harm only. It skips the groups in which a project may not lose pods now, and
-takes the first option of the best group. Only nodes that changed since the last search are counted again.
+takes the first option of the best group. Between searches, it computes the options again only for nodes that have
+changed.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -56,8 +59,8 @@ class NodeRanking:
         self._blockers = blockers
         self._options: dict[int, list[Option]] = {}
         self._stamps: dict[int, int] = {}
-        # Whether a project may lose pods changes with every search, but is the same for all options with
-        # these projects. So one check for each group skips thousands of options.
+        # The options of a group evict pods of the same projects. Each search may protect other projects, so
+        # one check of a group can skip thousands of options.
         self._groups: dict[Harm, dict[_Losers, list[_Entry]]] = {}
         self._cursor = len(self._ledger.changes)
         for position in positions:
@@ -125,8 +128,9 @@ class NodeRanking:
             if walk.scope is not None and position not in walk.scope:
                 walk.passed.setdefault(losers, []).append(heappop(heap))
                 continue
-            # Within a group, the stored ranks compare the same projects. Between groups, the rank is computed
-            # again, because the amounts of the projects have changed.
+            # The stored rank is valid inside a group, because all its options evict pods of the same
+            # projects. To compare groups, compute the rank again: allocations of projects have changed since
+            # it was stored.
             rank = tuple(sorted(map(walk.order, option.candidates), reverse=True))
             heappush(walk.heads, (rank, position, losers))
             return
@@ -187,7 +191,10 @@ class NodeRanking:
 
 @dataclass(slots=True)
 class _Walk:
-    """The state of one search in the groups of equal harm: `heads` and the options that were `passed` (taken out)."""
+    """The state of one search in the groups of equal harm.
+
+    `heads` has the best option of each group. `passed` has the options that the search took out of their groups.
+    """
 
     groups: dict[_Losers, list[_Entry]]
     order: Callable[[Candidate], tuple[object, ...]]
