@@ -1,4 +1,4 @@
-"""The addresses and networks of a site file: invalid values and overlaps."""
+"""Checks the addresses and networks of a site file for invalid values and special ranges."""
 
 import ipaddress
 import re
@@ -23,7 +23,7 @@ _SPECIAL: Final = {
     ipaddress.ip_network("224.0.0.0/4"): "multicast",
     ipaddress.ip_network("240.0.0.0/4"): "reserved",
 }
-"""Ranges of IANA's registry of special IPv4 addresses that no machine and no pod can use."""
+"""Special IPv4 ranges in IANA's registry that neither a host nor a pod can use."""
 _NEVER_OF_PODS: Final = {**_SPECIAL, ipaddress.ip_network("127.0.0.0/8"): "loopback"}
 """Ranges that no pod can use. A host may have a loopback address if its port or jump host allows it (`site_checks`)."""
 
@@ -81,7 +81,7 @@ def _fix(value: str, error: ValueError) -> str:
 
 
 def _values(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
-    """Yield every text below the file's own keys. The values under `vars` belong to the roles."""
+    """Yield every string in the site file except those under `vars`, which the roles check."""
     if isinstance(value, str) and place:
         yield place, value
     elif isinstance(value, dict):

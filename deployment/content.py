@@ -11,7 +11,7 @@ import yaml
 from orchestrator.errors import ConfigurationError
 
 CONTENT: Final = "MUSTER_INSTALLER_CONTENT"
-"""Environment variable: a directory with `playbooks/` and `roles/` of a site's own, instead of muster's."""
+"""Environment variable with a directory that replaces muster's `playbooks/` and `roles/`."""
 
 _PACKAGE: Final = Path(__file__).resolve().parent
 _SHIPPED: Final = (_PACKAGE / "content", _PACKAGE.parent)
@@ -45,7 +45,7 @@ class Content:
 
 
 def find() -> Content:
-    """The content that is in force. Raises ConfigurationError if there is none."""
+    """Return the content to use. Raises ConfigurationError if there is none."""
     own = os.environ.get(CONTENT)
     for root in [Path(own).absolute()] if own else _SHIPPED:
         if (root / "playbooks").is_dir() and (root / "roles").is_dir():
@@ -57,7 +57,7 @@ def find() -> Content:
 
 
 def role_defaults(role: str) -> dict[str, Any]:
-    """The defaults of a role's variables: those of muster, overridden by those of the present content.
+    """Return the defaults of a role's variables. Those of `find()` override those that come with muster.
 
     Raises ConfigurationError.
     """
@@ -70,7 +70,10 @@ def role_defaults(role: str) -> dict[str, Any]:
 
 
 def role_options() -> dict[str, dict[str, Any]]:
-    """The variables of all roles by name, as their argument specifications describe them. Raises ConfigurationError."""
+    """Return the variables of all roles by name, as their argument specifications describe them.
+
+    Raises ConfigurationError.
+    """
     options: dict[str, dict[str, Any]] = {}
     for root in [*reversed(_SHIPPED), find().root]:
         for path in sorted(root.glob("roles/*/meta/argument_specs.yml")):

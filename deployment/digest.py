@@ -1,4 +1,4 @@
-"""The digest of a file, one way for the journal and for bundles."""
+"""The digest of a file, computed in the same way for the journal and for bundles."""
 
 import hashlib
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a file in hex. Of a symbolic link, SHA-256 of its target's path, because a bundle has no links."""
+    """Return the SHA-256 of a file in hex. For a symbolic link, return the SHA-256 of the target's path."""
     if path.is_symlink():
         return hashlib.sha256(os.fsencode(path.readlink())).hexdigest()
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""The changes on the hosts that the installation of Kubernetes makes beside Kubernetes itself, as data."""
+"""The side effects of the installation of Kubernetes on the hosts, as data."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -10,7 +10,7 @@ import yaml
 
 @dataclass(frozen=True)
 class Effect:
-    """A kind of change. `files` are patterns of paths; one that ends in `/` stands for everything below it, too."""
+    """A kind of change. `files` are patterns of paths. A pattern that ends in `/` also matches everything below."""
 
     summary: str
     text: str
@@ -19,7 +19,7 @@ class Effect:
     units: tuple[str, ...] = ()
 
     def covers(self, path: str) -> bool:
-        """Whether a change of the file at `path` is a change of this kind."""
+        """Return whether a change of the file at `path` is a change of this kind."""
         return any(
             f"{path}/".startswith(pattern) if pattern.endswith("/") else fnmatchcase(path, pattern)
             for pattern in self.files

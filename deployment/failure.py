@@ -26,7 +26,7 @@ class Failure:
     unreachable: bool = False
 
     def known(self) -> tuple[str, str]:
-        """Return cause and fix of a known message; else two empty texts."""
+        """Return cause and fix of a known message, or two empty strings."""
         for pattern, cause, fix in _signatures():
             if pattern.search(self.message):
                 return cause, fix
@@ -49,12 +49,18 @@ class Failure:
 
 
 def is_failed(item: dict[str, Any]) -> bool:
-    """Whether an item of a loop failed. In a callback of ansible-core 2.21, only the item's `exception` says so."""
+    """Return whether an item of a loop failed.
+
+    In a callback of ansible-core 2.21, only the item's `exception` says so.
+    """
     return bool(item.get("failed") or item.get("unreachable") or "exception" in item)
 
 
 def message_of(result: dict[str, Any]) -> str:
-    """Return the message of a task's result: of the first failed item, else of the task, else a command's output."""
+    """Return the message of the first failed item.
+
+    Without one, return the message of the task or the output of its command.
+    """
     for item in result.get("results", ()):
         if isinstance(item, dict) and is_failed(item):
             name = item.get("item")
@@ -76,13 +82,18 @@ def message_of(result: dict[str, Any]) -> str:
 
 
 def _unlogged(output: str) -> str:
-    """Return the output without log lines below an error, which would hide the error in a short message."""
+    """Return the output without log lines, unless it has no other lines.
+
+    They would hide the error in a short message.
+    """
     lines = output.splitlines()
     return "\n".join([line for line in lines if not _LOGGED.match(line)] or lines)
 
 
 def _error_lines(output: str) -> str:
-    """Return the lines that say why a command failed: the fatal lines of an inner Ansible, else the last two lines."""
+    """Return the lines with the cause of a command's failure: the `fatal` lines if it was Ansible, otherwise the last
+    two lines.
+    """
     lines = [line for line in output.splitlines() if line.strip()]
     fatal = [line for line in lines if line.startswith(("fatal:", "failed:", "ERROR", "[ERROR]"))]
     return "\n".join(fatal[:3] or lines[-2:])

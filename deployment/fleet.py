@@ -25,8 +25,8 @@ _OF_WHOLE_SITE: Final = "it is of the whole site, and --limit names a part of it
 class Fleet:
     """The hosts of a site in one run. `left_out` maps each omitted host to the reason.
 
-    `unreached` are the omitted hosts that the run should have worked on, but could not reach. Raises UsageError for a
-    limit that names no host, or only hosts in maintenance.
+    `unreached` are the hosts of the run that could not be reached. Raises UsageError if the limit names no host, or
+    only hosts in maintenance.
     """
 
     def __init__(self, site: Site, groups: Mapping[str, Sequence[str]], limit: str) -> None:
@@ -55,9 +55,7 @@ class Fleet:
         self.left_out |= dict.fromkeys(causes, "not reached")
 
     def settle(self, stage: Stage, due: Collection[str] | None) -> None:
-        """If a stage is due on some of its hosts only, leave out the others. `due` are those hosts; None: it is due
-        on all.
-        """
+        """If a stage is due on some of its hosts only, leave out its other hosts. `due` is None if it is due on all."""
         hosts = self.hosts_of(stage)
         is_part = due is not None and any(host in due and host not in self.left_out for host in hosts)
         self._done[stage.name] = {host: _DONE for host in hosts if is_part and due and host not in due}
@@ -93,7 +91,7 @@ class Fleet:
         return [name for name in hosts if set(INDISPENSABLE) & set(roles[name]["roles"])]
 
     def of_whole_site(self, stage: Stage, *, upgrade: bool) -> str:
-        """Return why the limit leaves out the whole stage; empty if it does not."""
+        """Return the reason if the limit leaves out the whole stage, or an empty string."""
         if not self._limit or stage.definition.looks_only:
             return ""
         if self.hosts_of(stage) and not (upgrade and stage.definition.host_group):
@@ -101,8 +99,9 @@ class Fleet:
         return _OF_WHOLE_SITE
 
     def lost(self, stage: Stage, outcome: Outcome) -> dict[str, str]:
-        """Return the hosts that a stage lost while it ended on others, with their messages; otherwise an empty
-        dictionary.
+        """Return the hosts that became unreachable during a stage, with their messages.
+
+        Empty if the stage did not end on other hosts.
         """
         away = [host for host, counts in outcome.hosts.items() if counts["dark"]]
         rest = set(self.hosts_of(stage)) - set(away) - self.left_out.keys()
@@ -113,7 +112,7 @@ class Fleet:
         return {host: messages.get(host, "the connection was lost") for host in away}
 
     def due(self, stage: Stage, before: Collection[str], left_out: Collection[str]) -> list[str]:
-        """Return the omitted hosts on which a stage stays due, of the hosts `before` on which it was due."""
+        """Return the hosts of `before` that the run left out. The stage stays due on them."""
         return [host for host in self.hosts_of(stage) if host in before and host in left_out]
 
     def arguments(self, stage: Stage, inventory: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""The container images of a site file: their grammar, and tags that move."""
+"""Checks the container images of a site file: invalid references, and tags that can change."""
 
 import re
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ _MOVING: Final = frozenset(
 
 
 def problems(site: Site) -> Iterator[Finding]:
-    """Yield images whose text is no reference."""
+    """Yield images that are not valid references."""
     for place, text in named(site):
         why = _why_none(text)
         if why:

@@ -1,4 +1,4 @@
-"""The inputs of the stages of a site, and the hosts on which a stage is due because it is not done with its inputs."""
+"""The inputs of the stages of a site, and the hosts on which a stage is due because its inputs have changed."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The installed releases, which each stage reads from the cluster in its own way."""
+"""Reads the installed releases, by the hook `installed` of each stage."""
 
 from collections.abc import Mapping
 from pathlib import Path

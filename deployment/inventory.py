@@ -53,7 +53,7 @@ def build(site: Site, state_dir: Path | None = None) -> dict[str, Any]:
 
 
 def groups(inventory: dict[str, Any]) -> dict[str, list[str]]:
-    """Every group and the hosts in it; a host is a group of its own, as in a play's `hosts`."""
+    """Return every group and the hosts in it; a host is a group of its own, as in a play's `hosts`."""
     top = inventory["all"]
     return {
         **{name: [name] for name in top["hosts"]},
@@ -77,7 +77,7 @@ def stage_variables(inventory: dict[str, Any], *roles: str) -> dict[str, Any]:
 
 
 def directory_of(site: str, state_dir: Path | None) -> Path:
-    """The directory of a site: `state_dir`/SITE, by default `$XDG_STATE_HOME/muster/sites`/SITE."""
+    """Return the directory of a site: `state_dir`/SITE, by default `$XDG_STATE_HOME/muster/sites`/SITE."""
     base = state_dir.expanduser().absolute() if state_dir else state_directory() / "sites"
     return base / site
 

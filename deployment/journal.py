@@ -1,8 +1,7 @@
-"""The journal of a site: lines are only appended, so a file that is cut loses its last lines and no more.
+"""The journal of a site. Lines are only appended, so a crash damages at most the last lines.
 
 Each line is a JSON object with `event`: `run` (with its options), `started` and `ended` (a stage), `removed` (a host),
-`finished`.
-No secret and no output of a task is in it; the logs lie beside it.
+`finished`. It has no secrets and no output of tasks. The logs are in the same directory.
 """
 
 import contextlib
@@ -85,7 +84,7 @@ class Journal:
         return self.directory / LOGS / f"{run}-{stage}.log"
 
     def run_directory(self, run: str) -> Path:
-        """Make and return the directory for the files of a run that are kept, such as a snapshot."""
+        """Make and return the directory for files of a run that are kept, such as a snapshot of etcd."""
         path = self.directory / RUNS / run
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         return path
@@ -101,7 +100,7 @@ class Journal:
         return last
 
     def removed_hosts(self) -> dict[str, str]:
-        """Return the hosts that `muster node remove` took from the site and no later run was about, with the times."""
+        """Return the time of removal of each host that `muster node remove` has removed and no later run has added."""
         removed: dict[str, str] = {}
         for entry in self.entries:
             if entry["event"] == "removed":
@@ -128,7 +127,7 @@ class Journal:
         return files if whole else {}
 
     def last_records(self) -> dict[str, StageRecord]:
-        """Return how each stage ended last; one that started and did not end counts as interrupted.
+        """Return the latest result of each stage. A stage that started and did not end counts as interrupted.
 
         A run that changes nothing (`verify`) does not count: it proves nothing about later inputs.
         """
@@ -154,7 +153,7 @@ class Journal:
         entry = {"at": now(), **entry}
         line = memoryview(f"{json.dumps(entry, sort_keys=True)}\n".encode())
         try:
-            # Without a buffer: closing a file writes the rest of the buffer, after the incomplete line was
+            # No buffer: after a failure, `close` would write the rest of the buffer behind the line that was
             # removed.
             with self.path.open("ab", buffering=0) as file:
                 before = file.tell()
@@ -172,7 +171,7 @@ class Journal:
 
     @contextlib.contextmanager
     def exclusive(self, action: str) -> Iterator[None]:
-        """Hold the site for one run. Raises Locked, or JournalError when the directory cannot be used."""
+        """Lock the site for one run. Raises Locked, or JournalError if the directory cannot be used."""
         try:
             (self.directory / LOGS).mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = (self.directory / LOCK).open("a+")

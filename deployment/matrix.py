@@ -12,14 +12,14 @@ from packaging.version import Version
 
 @cache
 def tables() -> dict[str, list[dict[str, Any]]]:
-    """Every table of the matrix, by name; a row has at least `source` and `date`."""
+    """Return every table of the matrix, by name; a row has at least `source` and `date`."""
     text = (resources.files("deployment") / "data" / "matrix.yaml").read_text()
     rows: dict[str, list[dict[str, Any]]] = yaml.safe_load(text)
     return rows
 
 
 def gpus_of(host: Mapping[str, Any]) -> int | None:
-    """Return the number of GPUs that the host must have, by its own entry or its model; None if unknown."""
+    """Return the number of GPUs that the host must have, by its entry `gpus` or its model. None if unknown."""
     if "gpus" in host:
         return int(host["gpus"])
     rows = (row for row in tables()["models"] if host.get("model") in row["models"])
@@ -27,12 +27,12 @@ def gpus_of(host: Mapping[str, Any]) -> int | None:
 
 
 def deepops_row(release: str) -> dict[str, Any] | None:
-    """The row of a DeepOps release."""
+    """Return the row of a DeepOps release."""
     return next((row for row in tables()["deepops"] if row["release"] == release), None)
 
 
 def within(release: str, specifier: str) -> bool:
-    """Whether a release is in a range; ONTAP's patches (9.16.1P2) count as their release.
+    """Return whether a release is in a range. A patch of ONTAP (9.16.1P2) counts as its release.
 
     Example: `within("9.16.1P2", ">=9.15,<9.17")` returns `True`.
     """

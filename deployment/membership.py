@@ -1,4 +1,4 @@
-"""Hosts that join or leave an installed site: refusals, and the jobs that lose their pods."""
+"""Checks before hosts join or leave an installed site, and the jobs that a removal interrupts."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,8 +26,9 @@ LOST: Final = "deepops_lost=true"
 
 
 def entry(directory: Path, state_dir: Path | None, host: str) -> tuple[str, str]:
-    """Return the file and line of a host, and the time of its removal, "" without one. Raises UsageError for an
-    unknown host.
+    """Return the file and line of a host, and the time of its removal ("" if it was not removed).
+
+    Raises UsageError for an unknown host.
     """
     site = site_file.load(directory)
     at = Journal(directory_of(site.name, state_dir)).removed_hosts().get(host, "")
@@ -84,7 +85,7 @@ def _indispensable(site: Site, names: Sequence[str], remedy: str) -> Iterator[Fi
 
 
 def still_named(site: Site, removed: Mapping[str, str], present: str) -> Iterator[Finding]:
-    """Yield the removed hosts that the site file still names, except the one that the run is about."""
+    """Yield the removed hosts that the site file still names, except `present`, the host of this run."""
     for host, at in removed.items():
         if host in site.hosts and host != present:
             yield Finding(
@@ -106,7 +107,7 @@ def check_reached(host: str, values: dict[str, Any], progress: Reporter, *, lost
 
 
 def jobs_on(kubeconfig: Path, context: str, host: str) -> list[str]:
-    """Return the jobs that lose their pods with a node, each with the number. Raises ConfigurationError."""
+    """Return the jobs with pods on a node, each with the number of these pods. Raises ConfigurationError."""
     pods: Counter[str] = Counter()
 
     async def read(transport: Transport) -> None:

@@ -1,4 +1,4 @@
-"""The site file of a new site, made from one that comes with muster, under a name of its own."""
+"""Makes the site file of a new site from a site that comes with muster."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 def create(inventories: Path, like: str, directory: Path) -> Path:
     """Write a site file into `directory`, made from the site `like` that comes with muster. Returns the new file.
 
-    Raises UsageError if `directory` has a site file, if its name is no valid name of a site, or if `like` is unknown.
+    Raises UsageError if `directory` has a site file, if its name is not valid for a site, or if `like` is unknown.
     """
     source, file = inventories / like / SITE_FILE, directory / SITE_FILE
     name = directory.absolute().name

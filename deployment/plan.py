@@ -20,10 +20,12 @@ _LISTED: Final = 8
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts that decide on a stage. `not_applicable` and `whole_site` are reasons to leave it out, or empty.
+    """The facts that decide on a stage.
 
-    `left_out` maps the hosts of the stage that the run leaves out to the reasons. `works_on`
-    are all hosts of the stage. `due` are the hosts on which the stage is not done with its inputs; None stands for all.
+    `not_applicable` and `whole_site` are reasons to leave out the stage, or empty strings.
+
+    `left_out` maps the hosts of the stage that the run leaves out to the reasons. `works_on` are all hosts of the
+    stage. `due` are the hosts on which the stage is not done with its present inputs. None means all hosts.
     """
 
     stage: Stage
@@ -55,7 +57,7 @@ class StagePlan:
     due: frozenset[str] | None = None
 
     def record(self) -> dict[str, Any]:
-        """The decision as data for `--json`."""
+        """Return the decision as data for `--json`."""
         return {
             "stage": self.stage.name, "title": self.stage.title, "decision": self.verb, "reason": self.reason,
             "hosts": list(self.hosts), "left_out": dict(self.left_out),
@@ -137,7 +139,7 @@ def _by_removal(facts: Facts, record: StageRecord | None) -> tuple[str, str]:
 
 
 def _by_record(facts: Facts, record: StageRecord | None) -> tuple[str, str]:
-    """Decide by how the stage ended last."""
+    """Return the decision by the latest result of the stage."""
     if record is None:
         return RUN, "never run on this site"
     if record.result != VERIFIED:

@@ -41,7 +41,7 @@ def read(content: Content, playbook: str = "site.yml") -> list[Stage]:
 
 
 def not_applicable(stage: Stage, site: Site, groups: dict[str, list[str]], *, bundle: bool = False) -> str:
-    """Return why a stage does not apply to a site; empty if it applies."""
+    """Return the reason if a stage does not apply to a site, or an empty string."""
     definition = stage.definition
     reason = site.declared_not_applicable.get(stage.name) or definition.not_applicable(site, bundle=bundle)
     if reason:
@@ -69,7 +69,7 @@ def content_digest(stage: Stage, content: Content) -> str:
 
 
 def _stage(path: Path, entry: dict[str, Any]) -> Stage:
-    """The stage of one entry of a playbook: an import, or a play with the stage's name as its tag."""
+    """Return the stage of one entry of a playbook: an import, or a play with the stage's name as its tag."""
     title = str(entry.get("name", ""))
     imported = entry.get("ansible.builtin.import_playbook")
     if imported:
@@ -85,7 +85,9 @@ def _stage(path: Path, entry: dict[str, Any]) -> Stage:
 
 
 def _hosts(path: Path) -> str:
-    """The group of hosts that a stage works on: the hosts of the play with the stage's role, else of the first play."""
+    """Return the group of hosts that a stage works on: the hosts of the play with the stage's role, else of the first
+    play.
+    """
     plays = _read(path)
     own = [play for play in plays if {"role": path.stem} in play.get("roles", [])]
     return str((own or plays)[0]["hosts"])

@@ -1,4 +1,4 @@
-"""The check before Ansible that every host can be reached over SSH and meets the requirements of Ansible."""
+"""Checks, before Ansible runs, that every host can be reached over SSH and meets the requirements of Ansible."""
 
 import re
 import shlex
@@ -17,7 +17,7 @@ _TIMEOUT_SECONDS: Final = 40
 _SKEW_SECONDS: Final = 60
 _AT_ONCE: Final = 32
 _NO_CONNECTION: Final = 255
-"""The exit status of a failure of `ssh`; any other status comes from the commands."""
+"""The exit status of `ssh` if the connection failed. Any other status comes from the remote command."""
 
 _FACTS: Final = (
     'echo "python $(command -v python3 || command -v python)"; echo "time $(date +%s)"; '
@@ -129,7 +129,7 @@ def _connection_problem(name: str, values: dict[str, Any], said: str) -> Problem
 
 
 def _fact_problems(name: str, values: dict[str, Any], reply: str) -> Iterator[Problem]:
-    """Yield the conditions that would stop Ansible on the host: no Python, a wrong clock, no root."""
+    """Yield the problems that would stop Ansible on the host: no Python, a wrong clock, no root access."""
     facts = dict(line.split(" ", 1) for line in reply.splitlines() if " " in line)
     checks: list[tuple[str, Callable[[str], bool], str, str]] = [
         ("python", bool, "there is no Python on it", "install the package python3"),

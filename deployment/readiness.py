@@ -1,4 +1,4 @@
-"""The requirements of a run that are missing: those of its stages, secrets, and the cluster."""
+"""Finds the missing requirements of a run: of its stages, its secrets, and the cluster."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence

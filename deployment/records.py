@@ -21,7 +21,10 @@ class Records:
         self._progress = progress
 
     def last(self) -> dict[str, StageRecord]:
-        """Return how each stage ended last, by the journal; if that is empty, by the record in the cluster."""
+        """Return the latest result of each stage from the journal.
+
+        If the journal is empty, read the record in the cluster.
+        """
         if self._journal.entries:
             return self._journal.last_records()
         return cluster_record.read(*self._cluster, self._site)
@@ -44,7 +47,7 @@ class Records:
         self._journal.write(event="removed", host=host)
 
     def store_in_cluster(self) -> None:
-        """Store the records in the cluster; report if there is a cluster that does not take them."""
+        """Store the records in the cluster. If there is a cluster and the write fails, report the reason."""
         problem = cluster_record.store(*self._cluster, self._site, self._journal.last_records())
         if problem and self._cluster[0].is_file():
             self._progress(f"the journal is not in the cluster: {problem}")

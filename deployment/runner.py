@@ -63,7 +63,7 @@ class Playbook:
     check: bool = False
     limit: str = ""
     extra: tuple[str, ...] = ()
-    """Values that Ansible reads with --extra-vars: `@FILE` or `name=value`, never a secret."""
+    """Values of `--extra-vars`: `@FILE` or `name=value`. Never a secret, because the command line is visible."""
 
 
 class Runner:
@@ -102,7 +102,7 @@ class Runner:
         self._hidden = hidden or {}
 
     def run(self, playbook: Playbook, log: Path) -> Outcome:
-        """Run the playbook to its end. Raises InstallError when Ansible cannot be started at all."""
+        """Run the playbook to its end. Raises InstallError if Ansible cannot be started."""
         private = Path(tempfile.mkdtemp(prefix="muster-install-"))
         outcome = Outcome()
         try:
@@ -183,9 +183,10 @@ class Runner:
             "ANSIBLE_CONFIG": str(Path(__file__).parent / "data" / "ansible.cfg"),
             "ANSIBLE_ROLES_PATH": str(self._content.roles),
             "ANSIBLE_LOCAL_TEMP": str(private / "tmp"),
-            "ANSIBLE_HOST_KEY_CHECKING": "True",  # ansible-runner sets False where nothing is set
+            "ANSIBLE_HOST_KEY_CHECKING": "True",  # ansible-runner sets False if this is not set
             "ANSIBLE_NOCOLOR": "1",
-            "PYTHONDONTWRITEBYTECODE": "",  # it would compile itself anew at each start and for each task
+            # Otherwise Ansible would compile itself again at each start and for each task.
+            "PYTHONDONTWRITEBYTECODE": "",
             "PATH": self._path,
         }
 
@@ -196,7 +197,7 @@ class Runner:
 
     @contextlib.contextmanager
     def _launcher(self, private: Path) -> Iterator[dict[str, str]]:
-        """The environment in which the subreaper starts Ansible; the hidden variables are in memory alone."""
+        """Yield the environment in which the subreaper starts Ansible. The hidden variables are only in memory."""
         real = shutil.which("ansible-playbook", path=self._path)
         if real is None:
             yield {}
@@ -309,7 +310,10 @@ class _Listener:
         return False
 
     def _failed(self, data: dict[str, Any], *, unreachable: bool) -> None:
-        """Keep a failure. If the task had started another Ansible, keep the failed hosts and tasks of that one."""
+        """Store a failure.
+
+        If the task had started a nested Ansible, store the failed hosts and tasks of the nested one.
+        """
         self.follow()
         if self._nested_failures:
             for failure in self._nested_failures.values():

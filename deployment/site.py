@@ -42,7 +42,7 @@ class SiteDocument(Document):
 
 @dataclass(frozen=True)
 class Site:
-    """A checked site. `data` is the file as plain data; `directory` also holds vault.yml, where there is one."""
+    """A checked site. `data` is the file as plain data. `directory` also has vault.yml, if the site has one."""
 
     document: SiteDocument
     directory: Path
@@ -93,13 +93,13 @@ class Site:
 
     @property
     def ansible_bin(self) -> Path | None:
-        """The directory of another ansible-playbook than muster's own, if the file names one."""
+        """The directory of the ansible-playbook that the file names, or None for muster's own."""
         configured = self.get("controller", "ansible_bin")
         return (self.directory / Path(configured).expanduser()).absolute() if configured else None
 
     @property
     def missing_ansible(self) -> str:
-        """The sentence with the way to install the Ansible that the file names; empty if that Ansible is installed."""
+        """How to install the Ansible that the file names. Empty if it is installed."""
         path = self.ansible_bin
         if path is None or os.access(path / "ansible-playbook", os.X_OK):
             return ""

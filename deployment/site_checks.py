@@ -1,4 +1,4 @@
-"""The hosts of a site file: names, addresses, roles, and marks of maintenance that do not fit together."""
+"""Checks the hosts of a site file: conflicts between names, addresses, roles and marks of maintenance."""
 
 import ipaddress
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def problems(site: Site) -> Iterator[Finding]:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address or a name is one of the machine itself.
+    """Return whether an address or a name is one of the machine itself.
 
     Example: `is_loopback("::ffff:127.0.0.1")` returns `True`.
     """
@@ -66,7 +66,10 @@ def is_loopback(address: str) -> bool:
 
 
 def _is_this_machine(site: Site, host: dict[str, Any]) -> bool:
-    """Whether SSH to a loopback address reaches this machine, and no other one by a port or jump host."""
+    """Return whether SSH to a loopback address reaches this machine.
+
+    With a port or a jump host, it reaches another one.
+    """
     jump = host.get("jump", site.get("access", "jump"))
     port = host.get("port", site.get("access", "port", default=22))
     return host.get("connection", "ssh") == "ssh" and port == 22 and jump in {None, "none"}

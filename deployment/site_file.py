@@ -111,7 +111,10 @@ def _describe_error(place: Place, error: ValidationError) -> Iterator[tuple[Plac
 
 
 def _describe_value(value: Any, place: Place) -> str:
-    """Describe a value for an error message. A file that is one text is not shown: it may be the wrong file."""
+    """Describe a value for an error message.
+
+    If the whole file is one string, do not show it: it may be the wrong file.
+    """
     for kind, words in ((dict, "keys with values"), (list, "a list"), (type(None), "nothing")):
         if isinstance(value, kind):
             return words

@@ -10,7 +10,7 @@ DIRECT: Final = "none"
 """The value of a host's `jump` if SSH reaches it directly although `access.jump` names a jump host for the site."""
 
 CHECKED: Final = ("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes")
-"""Options of every connection: nothing is asked on a terminal, and a key that is not known is refused."""
+"""Options of every connection: `ssh` asks nothing on the terminal, and refuses an unknown host key."""
 
 
 def connection(site: Site, host: dict[str, Any]) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def connection(site: Site, host: dict[str, Any]) -> dict[str, Any]:
 
 
 def common_arguments(site: Site, host: dict[str, Any]) -> list[str]:
-    """Return the options of `ssh` for a host beside address, port, user and key. kubespray's `ssh` gets the same.
+    """Return the options of `ssh` for a host, without address, port, user and key. kubespray's `ssh` gets the same.
 
     The jump host is a ProxyCommand. A ProxyJump would get neither the key nor the file of host keys.
     """
@@ -51,7 +51,7 @@ def jump_command(site: Site, host: dict[str, Any]) -> str:
         "ssh", *CHECKED, *options, *(["-i", _expanded(key)] if key else []), *(["-l", user] if user else []),
         "-p", str(jump.get("port", 22)),
     ]  # fmt: skip
-    # `ssh` puts the host into %h and its port into %p, and takes %% for a percent sign of a path.
+    # `ssh` replaces %h by the host and %p by its port, so a percent sign in a path must be doubled.
     command = [*(word.replace("%", "%%") for word in words), "-W", "[%h]:%p", "--", jump["address"]]
     return shlex.join(command)
 

@@ -46,7 +46,7 @@ class _Terminated(Exception):
 
 
 def main(arguments: list[str]) -> int:
-    """Run ansible-playbook. Returns its exit code, 130 where it was ended, 127 where it cannot be started."""
+    """Run ansible-playbook. Return its exit code, 130 if it was terminated, or 127 if it cannot be started."""
     options = json.loads(Path(os.environ.pop("MUSTER_SUBREAPER_OPTIONS")).read_text())
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     for number in _SIGNALS:
@@ -130,7 +130,7 @@ def _descendants(process: int) -> list[int]:
 
 
 def _end_after_parent(parent: int) -> None:
-    """Arrange to end when the parent does. Raises _Terminated where it has ended already."""
+    """Ask the kernel for SIGTERM at the parent's end. Raises _Terminated if the parent has ended already."""
     _set_parent_death_signal()
     if os.getppid() != parent:
         raise _Terminated

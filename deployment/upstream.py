@@ -1,4 +1,4 @@
-"""Names of DeepOps and kubespray by which a site file is checked, from `data/upstream.yaml`."""
+"""The names in DeepOps and kubespray that a site file may use, from `data/upstream.yaml`."""
 
 from functools import cache
 from importlib import resources

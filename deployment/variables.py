@@ -12,8 +12,8 @@ Variables = dict[str, Any]
 
 
 def of_roles(site: Site) -> Variables:
-    """The variables of all roles for a site."""
-    # The role drain belongs to no stage: those use it that take hosts out of service one after the other.
+    """Return the variables of all roles for a site."""
+    # The role drain belongs to no stage. Stages that take hosts out of service one by one use it.
     values: Variables = {"drain_seconds": site.get("upgrade", "drain_seconds")}
     for stage in STAGES:
         values |= stage.variables(site)
@@ -21,7 +21,7 @@ def of_roles(site: Site) -> Variables:
 
 
 def of_host(host: dict[str, Any]) -> Variables:
-    """The variables of one host."""
+    """Return the variables of one host."""
     values: Variables = {}
     for stage in STAGES:
         values |= stage.host_variables(host)

@@ -22,7 +22,7 @@ NAMES: Final = {
 
 _FULL: Final = re.compile(r"[0-9]+([.][0-9]+){2,}")
 _LAST: Final = "99999"
-"""A release of a driver's branch above all others."""
+"""A release number above all releases of a driver branch."""
 
 
 def rows(table: str) -> list[dict[str, Any]]:
@@ -72,8 +72,9 @@ def refused_releases(site: Site) -> Iterator[Finding]:
 
 
 def warned_releases(releases: Mapping[str, str]) -> Iterator[str]:
-    """Yield a sentence for each release that is only warned of. Of a driver, `releases` has only the branch, such as
-    570.
+    """Yield a sentence for each release in the table `warned`.
+
+    For a driver, `releases` has only the branch, such as 570.
     """
     for software, release in releases.items():
         whole = f"{release}.{_LAST}" if software == "driver" else release
@@ -91,7 +92,7 @@ def chosen(site: Site) -> dict[str, str]:
 
 
 def brought(site: Site) -> dict[str, str]:
-    """Return the releases that DeepOps' kubespray brings to the hosts of a site."""
+    """Return the releases that the kubespray of DeepOps installs on the hosts of a site."""
     if container_runtime(site) == "docker":
         return {}  # Docker has its own containerd and runc
     row = matrix.deepops_row(site.versions.get("deepops", "")) or {}

@@ -6,5 +6,5 @@ it runs until it is deleted, unless annotations of the pod change that:
 
 - `muster.dev/lab-run-seconds: "30"`: it ends by itself after these seconds;
 - `muster.dev/lab-stop-seconds: "20"`: after its deletion it runs for these seconds, as if it saved its state;
-- `muster.dev/lab-exit-code: "1"`: with this exit code (default 0); if it is not 0, the pod has Failed.
+- `muster.dev/lab-exit-code: "1"`: it ends with this exit code (default 0). Any other than 0 sets the phase Failed.
 """

@@ -1,4 +1,4 @@
-"""The API server's audit log, if it is requested: the users, their allowed requests, and the roles.
+"""The optional audit log of the API server: each request with its user, and the role that allowed it.
 
 `MUSTER_LAB_AUDIT` names a directory in which each lab writes a log; it stays there after the lab has ended.
 """
@@ -34,7 +34,7 @@ def flags(state_directory: Path) -> list[str]:
     policy = {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
-        # not ResponseStarted: a watch that is cut off has no later stage
+        # keep ResponseStarted: an interrupted watch has no later stage
         "omitStages": ["RequestReceived"],
         "rules": [*rules, {"level": "Metadata"}],
     }

@@ -32,9 +32,7 @@ class Binaries:
 
     @property
     def directory(self) -> Path:
-        """Directory of the programs. Programs from PATH can be in several directories; the result is then one of
-        these.
-        """
+        """The directory of the programs. If PATH has them in several directories, one of these."""
         return next(iter(self.paths.values())).parent
 
     @property
@@ -103,7 +101,7 @@ def _version_line(program: Path) -> str:
 
 
 def kubernetes_minor(api_server: Path) -> int | None:
-    """Return the minor release of a kube-apiserver, 36 for 1.36.3; None if it prints none."""
+    """Return the minor version that a kube-apiserver prints: 36 for 1.36.3. None if it prints no version."""
     try:
         match = re.search(r"\bv1\.(\d+)\.\d+", _version_line(api_server))
     except (OSError, subprocess.TimeoutExpired):

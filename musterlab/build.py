@@ -111,7 +111,7 @@ class Part:
 class Recipe:
     """A set of programs that belong together. Its directory in the cache has a name that begins with `prefix`.
 
-    With `only_built`, the version of the programs matters, so programs that the machine has are not used.
+    With `only_built`, programs of the machine are not used, because the version matters.
     """
 
     subject: str
@@ -177,7 +177,7 @@ class BuildUnavailable(BinariesError):
 
 
 def cache_key(recipe: Recipe = CONTROL_PLANE) -> str:
-    """Name of the recipe's directory in the cache: a hash of everything that determines the programs."""
+    """Return the name of the recipe's directory in the cache: a hash of everything that determines the programs."""
     digest = hashlib.sha256()
     for part in recipe.parts:
         digest.update(part.identity())
@@ -310,7 +310,9 @@ class Go:
 def _run(
     command: list[str], directory: Path, environment: Mapping[str, str], on_line: Callable[[str], None]
 ) -> list[str]:
-    """Run Go and return the lines of its output. `on_line` gets each line of its messages, and now and then "".
+    """Run Go and return the lines of its output.
+
+    `on_line` gets each line of stderr, and "" regularly while Go is silent.
 
     Raises:
         BuildUnavailable: Go is too old for the module.

@@ -29,7 +29,7 @@ def _silent(_line: str) -> None:
 
 
 class Lab:
-    """One lab. Made by `Lab.attached`, `start` and `find`."""
+    """One lab. `Lab.attached`, `start` and `find` return it."""
 
     def __init__(self, directory: Path, handle: SupervisorHandle | None = None) -> None:
         self.state_directory = directory
@@ -70,7 +70,9 @@ class Lab:
         image_archives: Sequence[Path] = (),
         gpus: Gpus | None = None,
     ) -> AsyncIterator["Lab"]:
-        """Run a lab that dies with this process. `nodes` lists profiles, by name or path, and how many of each.
+        """Run a lab that ends with this process.
+
+        `nodes` lists profiles, by name or path, with the number of nodes of each.
 
         Real nodes have the first profile. They can pull the images in `image_archives` (OCI archives) by name. NVIDIA's
         programs give them `gpus`.

@@ -106,7 +106,7 @@ def write_kubeconfig(path: Path, certificates: Path, user: str, server: str, con
         ],
         "current-context": context,
     }
-    # kubectl reads JSON as YAML, and keeps unchanged parts
+    # JSON is valid YAML for kubectl
     pki.write_private(path, (json.dumps(config, indent=2) + "\n").encode())
 
 
@@ -139,7 +139,7 @@ def _etcd(directory: Path, ports: Ports) -> list[str]:
 def claim_flags(kubernetes_minor: int | None) -> list[str]:
     """Return the API server's flags that serve ResourceClaims in v1beta1, as Google Distributed Cloud does.
 
-    A release before 1.32 does not know v1beta1, and does not start with these flags. None is the newest release.
+    A release before 1.32 does not know v1beta1, and does not start with these flags. None means the newest release.
     """
     known = kubernetes_minor is None or kubernetes_minor >= _FIRST_WITH_CLAIMS_V1BETA1
     return ["--runtime-config=resource.k8s.io/v1beta1=true"] if known else []

@@ -1,4 +1,4 @@
-"""The simulated nodes, and the rights of kwok: made through the API after the server answers."""
+"""Creates the simulated nodes and the rights of kwok through the API server, after it has started."""
 
 import asyncio
 import datetime

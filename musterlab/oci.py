@@ -23,7 +23,7 @@ _LAYER: Final = "application/vnd.oci.image.layer.v1.tar"
 
 
 def sha256(content: bytes) -> str:
-    """Return the digest of content as the layout writes it."""
+    """Return the digest of content in the form of the layout: `sha256:HEX`."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
@@ -60,7 +60,7 @@ class Layout:
         """Store the blobs of an OCI archive; return the descriptors of its images by name.
 
         Raises:
-            ValueError: it is no such archive, or an image in it has no full name.
+            ValueError: it is not such an archive, or an image in it has no full name.
         """
         images = read_index(archive)
         with tarfile.open(archive) as source:
@@ -93,7 +93,7 @@ def read_index(archive: Path) -> dict[str, dict[str, Any]]:
     """Return the descriptors of the images in an OCI archive by their full names.
 
     Raises:
-        ValueError: it is no such archive, or an image in it has no full name.
+        ValueError: it is not such an archive, or an image in it has no full name.
     """
     try:
         with tarfile.open(archive) as source:

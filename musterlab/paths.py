@@ -10,14 +10,14 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
 def labs_directory(state_dir: Path | None = None) -> Path:
-    """Directory that holds one directory for each lab: `state_dir`, or `$XDG_STATE_HOME/muster/labs`."""
+    """Return the directory that holds one directory for each lab: `state_dir`, or `$XDG_STATE_HOME/muster/labs`."""
     if state_dir is not None:
         return state_dir.expanduser().absolute()
     return directories.state_directory() / "labs"
 
 
 def cache_directory() -> Path:
-    """Directory that holds one directory for each set of built programs."""
+    """Return the directory that holds one directory for each set of built programs."""
     return directories.cache_directory() / "lab"
 
 

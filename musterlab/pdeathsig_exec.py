@@ -1,7 +1,7 @@
 """Runs a program that the kernel kills as soon as its parent dies (PR_SET_PDEATHSIG).
 
-Usage: `pdeathsig_exec.py PARENT_PID PROGRAM ARGUMENT...`. It is a program, run by its path. The request must be made
-between fork and exec, where Python code of a process with threads must not run.
+Usage: `pdeathsig_exec.py PARENT_PID PROGRAM ARGUMENT...`. The kernel must be asked between fork and exec. Python code
+of a process with threads must not run there, so this is a separate program.
 """
 
 import ctypes

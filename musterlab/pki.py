@@ -1,6 +1,7 @@
 """Certificates of one lab: a CA for the API server and its clients, another for etcd, a key for service accounts.
 
-Two authorities, because a client certificate of the API server must not open etcd, where there is no RBAC.
+etcd has an authority of its own. Without that, each client certificate for the API server would give full access to
+etcd, which has no RBAC.
 """
 
 import datetime
@@ -39,7 +40,7 @@ _KEY_USAGES = (
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read, from its first byte on."""
+    """Write a file that is created with mode 0600, so that no other user can ever read it."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(content)
 

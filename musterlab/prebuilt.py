@@ -1,4 +1,4 @@
-"""Takes published programs of the control plane from their archives, each proved by the digest in `prebuilt.yaml`."""
+"""Fetches published programs of the control plane, and compares their archives with the digests in `prebuilt.yaml`."""
 
 import hashlib
 import http.client

@@ -42,7 +42,7 @@ class Profile:
 
 
 def builtin_names() -> list[str]:
-    """Names of the profiles that come with the lab."""
+    """Return the names of the profiles that come with the lab."""
     return sorted(path.stem for path in PROFILES.glob("*.yaml"))
 
 

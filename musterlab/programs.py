@@ -1,4 +1,4 @@
-"""Programs of other projects that a user provides in a folder: names, origin, versions tried, and the look-up."""
+"""Finds programs of other projects that a user provides in a folder, and describes their origin and tested versions."""
 
 import os
 from collections.abc import Iterable

@@ -37,7 +37,10 @@ class _PortClash(Exception):
 
 @dataclass(frozen=True)
 class LabSpec:
-    """A lab to start. `node_counts` has the requested names and numbers, `groups` the same with loaded profiles.
+    """A lab to start.
+
+    `node_counts` has the requested profiles by name, with their numbers of nodes. `groups` has the same with loaded
+    profiles.
 
     `tools` is None without real nodes. Real nodes can pull the images in `image_archives` beside the lab's images.
     `api_server_flags` are flags of kube-apiserver beside the lab's flags or instead of them.

@@ -69,7 +69,7 @@ class Status:
 
 
 def create(directory: Path, record: Record) -> bool:
-    """Make the directory, mode 0700, with the record in it, in one step; False if it is there already.
+    """Make the directory with the record in it atomically, with mode 0700. Return false if it exists already.
 
     Raises:
         StateError: it cannot be made.
@@ -149,7 +149,7 @@ def process_entries(directory: Path) -> list[Mapping[str, int]]:
 
 
 def alive(entry: Mapping[str, Any]) -> bool:
-    """Return whether the recorded process lives. A later process with the same number does not count."""
+    """Return whether the recorded process still runs. A later process with the same PID does not count."""
     ticks = supervisor.start_ticks(int(entry.get("pid", 0)))
     return ticks is not None and ticks == entry.get("start_ticks")
 

@@ -1,4 +1,4 @@
-"""The supervisor, as seen by the process that started it."""
+"""The parent's handle on the supervisor process of a lab."""
 
 import contextlib
 import os

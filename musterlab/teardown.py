@@ -1,4 +1,4 @@
-"""Stops a lab of any starter, and removes its files."""
+"""Stops a lab that any process has started, and removes its files."""
 
 import contextlib
 import os

@@ -1,7 +1,7 @@
-"""Analytics: GPUs, use and waits of projects over time, and evictions by rule.
+"""The page of analytics: GPUs, their use and waiting times of projects over time, and evictions by rule.
 
-A history does not check rights. The page shows the projects that the person may see now, and reads evictions with the
-person's token.
+A history has no access control, so the page filters it by the projects that the person may see now. It reads evictions
+with the person's token.
 """
 
 import json
@@ -55,7 +55,7 @@ _HOUR: Final = 3600
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Lines over time; `data` is the JSON that the page's script draws."""
+    """A line chart over time. `data` is the JSON for the script of the page."""
 
     name: str
     title: str
@@ -63,7 +63,7 @@ class Chart:
 
 
 async def analytics_page(visit: Visit) -> Page:
-    """The figures of a period."""
+    """Return the page with the figures of a period."""
     hours = visit.query.get("hours", DEFAULT_PERIOD)
     if hours not in PERIODS:
         raise UsageError(f"hours {hours!r} is not possible: choose one of {', '.join(PERIODS)}")
@@ -224,7 +224,10 @@ def _summary_row(name: str, lines: ProjectLines, span: Span, now: str) -> list[s
 
 
 class _Rows(Sequence[Sequence[str]]):
-    """The rows of all points, made when they are read: with many projects they take more memory than the page."""
+    """The rows of all points.
+
+    Each row is made when it is read, because with many projects all rows need more memory than the page.
+    """
 
     def __init__(self, record: Record) -> None:
         self._record = record

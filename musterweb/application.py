@@ -1,4 +1,4 @@
-"""The pages by address, the sign-in that they require, and the answer if a page cannot be shown."""
+"""The routes of the pages, the sign-in that they require, and the answers to failed requests."""
 
 import asyncio
 import logging
@@ -49,7 +49,10 @@ LIVE: Final[dict[str, PageFunction]] = {
 }
 """Pages that update themselves in the browser."""
 OF_SIGHT: Final = frozenset({"/", "/projects", "/jobs", "/nodes"})
-"""Pages that show only data of the person's watches. The other pages also read from the API server."""
+"""Pages that show only the sight (`musterweb.sights`), the data of the person's watches.
+
+Other pages also read from the API server.
+"""
 STILL: Final[dict[str, PageFunction]] = {
     "/analytics": analytics_page,
     "/reports": report_pages.reports_page,
@@ -165,7 +168,7 @@ class Web:
         return HTMLResponse(text, status)
 
     async def shared_body(self, session: Session, target: str) -> str:
-        """Return the body of a page that updates itself, made once for all readers of the same sight."""
+        """Return the body of a page that updates itself. It is rendered once for all people with the same sight."""
         return await session.person.body(
             target,
             lambda: self.body(session, target),
@@ -199,7 +202,7 @@ class Web:
         return endpoint
 
     async def page_of_sight(self, request: Request) -> Response:
-        """Return a page of `OF_SIGHT`: the shared body, and around it the parts for this person."""
+        """Return a page of `OF_SIGHT`: the shared body in a layout for this person."""
         session = self.session(request)
         await session.person.ready()
         body = Markup(await self.shared_body(session, _target(request)))  # noqa: S704 - of our own templates
@@ -359,7 +362,7 @@ def make_application(
         exception_handlers={MusterError: web.failed, Exception: _mistake},
         lifespan=lifespan,
     )
-    # the outermost layer: the answer to an error of muster's own has the headers too
+    # the outermost layer, so that answers to errors in muster itself have the headers too
     return Guard(application, is_secure=is_secure)
 
 

@@ -1,4 +1,6 @@
-"""Overview, jobs and projects: the tables of `muster list` and `muster top`, from the person's sight."""
+"""The pages of the overview, jobs and projects: the tables of `muster list` and `muster top`, from the person's sight
+(`musterweb.sights`).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,7 +73,7 @@ def _jobs_table(
 
 
 async def overview(visit: Visit) -> Page:
-    """Running jobs with their GPUs and utilization, and pending jobs with reasons."""
+    """Return the page with running jobs, their GPUs and utilization, and pending jobs with reasons."""
     sight = visit.sight
     counts = GpusOfJobs(sight.nodes or ())
     holding = [view for view in sight.jobs if counts.held_milli(view) or (view.gpu_memory and view.held_gpus)]
@@ -162,7 +164,7 @@ def _shares(projects: Sequence[Project] | None) -> list[Share]:
 
 
 async def jobs_page(visit: Visit) -> Page:
-    """All jobs that the person may see, or those of them that the query selects."""
+    """Return the page with all jobs that the person may see, or those of them that the query selects."""
     views = visit.sight.jobs
     word, status, of = (visit.query.get(name, "") for name in ("name", "status", "project"))
     chosen = [
@@ -207,7 +209,7 @@ class _Lazy(Sequence[Sequence[str]]):
 
 
 async def projects_page(visit: Visit) -> Page:
-    """The projects with quota, allocation and pending requests."""
+    """Return the page of the projects with quota, allocation and pending requests."""
     projects = visit.sight.projects
     rights = visit.person.rights
     rows = [project.row(item, "", wide=True) for item in projects or ()]
@@ -228,7 +230,7 @@ async def projects_page(visit: Visit) -> Page:
 
 
 async def health_page(visit: Visit) -> Page:
-    """The state of the policies, and the skipped objects: `muster cluster status`."""
+    """Return the page of `muster cluster status`: the state of the policies, and the skipped objects."""
     transport = visit.person.client.transport
     policies = (await policies_in_force(transport)).sentence()
     try:

@@ -1,4 +1,4 @@
-"""Runs long computations, such as the scheduler's rules for a what-if, in one thread, so that pages stay quick."""
+"""Runs long computations, such as a what-if simulation of the scheduler, in one thread, so that pages stay quick."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,5 +11,5 @@ _one_at_a_time = ThreadPoolExecutor(max_workers=1, thread_name_prefix="muster-we
 
 
 async def compute(function: Callable[[], T]) -> T:
-    """Call a function that computes for long in the thread, and return its result."""
+    """Run a long computation in the thread, and return its result."""
     return await asyncio.get_running_loop().run_in_executor(_one_at_a_time, function)

@@ -23,7 +23,7 @@ async def follow(person: Person, render: Render, is_over: Callable[[], bool]) ->
     If the body cannot be rendered, `state` has the reason, and the next beat tries again. If the person may not see the
     data any more, or the project was deleted, a `page` event empties the page.
 
-    The time `at` of each event is that of the body in the browser; "" if this stream has sent no body.
+    `at` of each event is the time of the body that the browser shows, or "" if this stream has sent no body.
     """
     number, digest, failure, shown_at = -1, b"", "", ""
     yield b"retry: 2000\n\n"

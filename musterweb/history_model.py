@@ -41,8 +41,8 @@ class Span:
 class ProjectLines:
     """The values of one project at each time: GPUs, seconds, fractions of one. None means unknown.
 
-    `wait_seconds` and `started` are sums over the jobs that started since the point before: their waits and their
-    number.
+    `started` is the number of jobs that started since the previous point. `wait_seconds` is the sum of their waiting
+    times.
     """
 
     allocated: Values

@@ -24,7 +24,7 @@ _LOG_SECONDS: Final = 10.0
 
 
 async def job_page(visit: Visit) -> Page:
-    """The facts of a job, its pods and GPUs, its events, and its evictions."""
+    """Return the page with the facts of a job, its pods and GPUs, its events, and its evictions."""
     client, name, of = visit.person.client, visit.path["name"], visit.path["project"]
     scope = await client.scope(of)
     view, events = await client.describe_job(name, project=scope)
@@ -80,7 +80,7 @@ async def _evictions(visit: Visit, name: str, of: str) -> Table:
 
 
 async def explain_page(visit: Visit) -> Page:
-    """The reason of a pending job, remedies, its project, and the jobs with GPUs."""
+    """Return the page with the reason of a pending job, remedies, its project, and the jobs with GPUs."""
     name, of = visit.path["name"], visit.path["project"]
     case = await read_case(visit.person.client, name, of)
     result = await compute(lambda: explanation(case))
@@ -105,7 +105,7 @@ async def explain_page(visit: Visit) -> Page:
 
 
 async def logs_page(visit: Visit) -> Page:
-    """The end of a job's log."""
+    """Return the page with the end of a job's log."""
     client, name, of = visit.person.client, visit.path["name"], visit.path["project"]
     pod = visit.query.get("pod") or None
     container = visit.query.get("container") or None

@@ -6,7 +6,7 @@ from orchestrator.errors import UsageError
 
 
 async def new_cluster_page(visit: Visit) -> Page:
-    """The form for the name of a new cluster, and the YAML for this name."""
+    """Return the page with the form for the name of a new cluster, and the YAML for this name."""
     name, text, problem = visit.query.get("name", "").strip(), "", ""
     if name:
         try:

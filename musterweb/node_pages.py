@@ -1,4 +1,6 @@
-"""Nodes: the table of the overview, and each node with its GPUs, from the person's sight."""
+"""The pages of nodes: the table of the overview, and each node with its GPUs, from the person's sight
+(`musterweb.sights`).
+"""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -19,7 +21,7 @@ NODE_COLUMNS: Final = (
     "NAME", "STATUS", "GPU TYPE", "GPUs", "ALLOCATED", "FREE", "UNHEALTHY", "UTILIZATION", "OBSERVED",
 )  # fmt: skip
 GPU_COLUMNS: Final = ("GPU", "PODS", "UTILIZATION", "MEMORY USAGE", "MEMORY", "IDLE TIME", "HEALTH", "UUID")
-"""The pods that use a GPU stand near the front: on a phone the last columns are out of sight."""
+"""PODS is the second column, because a phone does not show the last columns."""
 NO_NODES: Final = "You may not list nodes and all pods: ask for muster-viewer, bound in the whole cluster."
 
 
@@ -72,7 +74,7 @@ def _clock_time(at_us: int, form: str = "%H:%M:%S UTC") -> str:
 
 
 async def nodes_page(visit: Visit) -> Page:
-    """Each node, or the node in the query, and each GPU of it with its pods and state."""
+    """Return the page with each node, or the node in the query, and its GPUs with their pods and state."""
     every, name = visit.sight.nodes, visit.query.get("node", "")
     content: dict[str, Any] = {"tables": [], "note": NO_NODES, "pager": None, "name": "", "files": {}}
     if every is None:

@@ -3,7 +3,7 @@
 A person gets an ID token, which the API server accepts by its own settings (`--oidc-issuer-url`). The API server
 decides about rights. This module verifies two things that the API server cannot know:
 
-- the token answers the question of this browser (its nonce)
+- the token was issued for this browser's request (its nonce)
 - a renewed token belongs to the same person
 """
 
@@ -32,7 +32,7 @@ LIMIT_SECONDS: Final = 10.0
 MAX_ANSWER_BYTES: Final = 1 << 20
 METADATA_SECONDS: Final = 3600.0
 KEY_SECONDS: Final = 60.0
-"""Minimum time between two reads of the provider's keys, if a token has an unknown key."""
+"""Minimum time between two reads of the provider's keys. A token with an unknown key causes a read."""
 LEEWAY_SECONDS: Final = 10
 """Maximum difference between the clocks of two machines."""
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
@@ -166,7 +166,7 @@ class Provider:
         return f"{url}{'&' if '?' in url else '?'}{urlencode(query)}"
 
     async def check_sender(self, issuer: str | None) -> None:
-        """Raise SignInNeeded if an answer names another provider, or lacks a required name (RFC 9207)."""
+        """Raise SignInNeeded if an answer has the `iss` of another provider, or lacks a required `iss` (RFC 9207)."""
         metadata = await self._read_metadata()
         is_missing = issuer is None and metadata.authorization_response_iss_parameter_supported
         if is_missing or (issuer is not None and issuer != self.settings.issuer):
@@ -335,8 +335,9 @@ class Provider:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=context),
             timeout=aiohttp.ClientTimeout(LIMIT_SECONDS),
-            cookie_jar=aiohttp.DummyCookieJar(),  # otherwise cookies of one sign-in would be sent with all others
-            trust_env=False,  # otherwise the client would send a ~/.netrc of this account instead of the secret
+            # Otherwise cookies of one sign-in would be sent with all others.
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,  # otherwise the client would send credentials of ~/.netrc instead of the secret
         )
 
 

@@ -30,7 +30,7 @@ class Visit:
     reports: Reports | None = None
 
     def number(self, name: str, default: int = 1) -> int:
-        """Return a whole number of the query from 1 up. Raises UsageError."""
+        """Return a number of the query that is at least 1. Raises UsageError."""
         text = self.query.get(name, "")
         if not text:
             return default

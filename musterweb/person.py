@@ -3,8 +3,8 @@
     asleep ──request──> reading ──lists and watches are there──> live ──a failure──> stale ──pause──> reading
                                                                   └──the token is refused──> ended
 
-There is one watch for each kind of object, however many pages the person has open. If one watch fails, all watches end.
-Then the pages show the last state with its time until everything has been read again.
+All pages of a person share one watch for each kind of object. If one watch fails, all watches end. The pages show the
+last state with its time until all objects have been read again.
 """
 
 import asyncio
@@ -127,7 +127,7 @@ class Person:
 
     @contextmanager
     def using(self) -> Iterator[None]:
-        """Keep the watches for as long as a page is open."""
+        """Keep the watches while a page is open."""
         self._users += 1
         try:
             yield
@@ -136,7 +136,7 @@ class Person:
             self._used_at = time.monotonic()
 
     async def ready(self) -> Sight:
-        """Return the sight; if no page was open lately, read it first.
+        """Return the sight. If no page was open recently, read it first.
 
         Raises SignInNeeded for a refused token, and Unreachable if the read takes too long.
         """
@@ -154,7 +154,7 @@ class Person:
         return self.sight
 
     def wake(self) -> None:
-        """Start to read and watch, unless that is under way. Raises SignInNeeded for a refused token."""
+        """Start to read and watch, if that is not running already. Raises SignInNeeded for a refused token."""
         self._used_at = time.monotonic()
         if self.is_ended:
             raise SignInNeeded(ENDED)
@@ -452,7 +452,7 @@ async def sign_in(access: Access, token: Callable[[], str], project: str | None,
 
 @asynccontextmanager
 async def _held(caches: Sequence[Caches], reading: ReadingSlots) -> AsyncIterator[asyncio.Event]:
-    """Keep the caches current for the length of the block. The yielded event is set when all caches have been read.
+    """Keep the caches current while the block runs. The yielded event is set when all caches have been read.
 
     `reading` limits the number of people whose caches are read for the first time at the same moment.
     """

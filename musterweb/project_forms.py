@@ -127,7 +127,7 @@ class Form:
 
 
 async def show_form(visit: Visit) -> Page:
-    """The empty form, or the form with the values of a project."""
+    """Return the empty form, or the form with the values of a project."""
     name = visit.path.get("name", "")
     rights = visit.person.rights
     edits = rights is not None and rights.edits_projects
@@ -139,7 +139,7 @@ async def show_form(visit: Visit) -> Page:
 
 
 async def take_form(visit: Visit, form: Mapping[str, str]) -> Page | str:
-    """Preview a form or save it; return the page, or the next address when it is done."""
+    """Preview or save a submitted form. Return the page to show, or the address to redirect to after saving."""
     client = visit.person.client
     name, step = visit.path.get("name", ""), form.get("step", "")
     is_new = not name

@@ -1,4 +1,4 @@
-"""A history in a Prometheus with muster's recording rules. Every value in an answer is checked before it is shown.
+"""Reads the history from a Prometheus with muster's recording rules. Checks every value of an answer.
 
 The caller decides which projects the person may see. This module asks for those alone, and drops all others from the
 answer.
@@ -40,7 +40,8 @@ MAX_CLOCK_SECONDS: Final = 60.0
 _QUERIES_AT_ONCE: Final = 4
 _SHORTEST_MEAN: Final = 120
 """Minimum window in seconds for a mean: Prometheus evaluates the rules each minute, and a shorter window can be empty.
-If steps are shorter, windows overlap, which is correct for means and maxima, but would count sums twice.
+
+If steps are shorter, windows overlap. Means and maxima stay correct, but sums would count twice.
 """
 _SHORTEST_LOOKBACK: Final = 300
 """Minimum window in seconds for the value of a counter, because scrapes can fail. For a longer step it is the step."""
@@ -86,7 +87,7 @@ or that Prometheus does not scrape it.
 _GREATEST: Final = {"utilization": 1.0}
 _POSSIBLE: Final = 1e12
 _LATEST: Final = 253_402_300_799
-"""The end of the year 9999: calendars end there."""
+"""The end of the year 9999, the last year of `datetime`."""
 
 
 class PrometheusHistory:

@@ -1,4 +1,4 @@
-"""Sign-in at an identity provider: the cookie of a browser, and the proofs in the answer.
+"""Sign-in at an identity provider: makes the cookie of the browser, and verifies the provider's answer.
 
     POST /sign-in/provider ──a cookie, and a page that leads on──> the provider ──code, state──> /sign-in/callback
 
@@ -72,7 +72,8 @@ class ProviderSignIn:
         code = query.get("code", "")
         if not code:
             raise SignInNeeded("the identity provider's answer has no code: sign in again")
-        # only now: any client can send answers without a code, and these would push out the remembered ones
+        # Remember the state only now. Any client can send answers without a code, and those would displace
+        # remembered ones.
         self._use(state)
         tokens = await self.provider.exchange(
             code, self._derive("verifier", cookie), self._derive("nonce", cookie)

@@ -1,4 +1,5 @@
-"""Writes the history of `muster web` itself: each minute the sight of a service account, even if no page is open.
+"""Writes the history of `muster web`: a sample each minute of the cluster as a service account sees it, even if no page
+is open.
 
 The token in a file belongs to this account, which needs the role muster-viewer in the whole cluster. The token is used
 for nothing else: the rights of people come from their own tokens.
@@ -41,7 +42,7 @@ RETRY_SECONDS: Final = 10.0
 class RecordedHistory:
     """A history store, and a task that writes a sample into it every `record_seconds`.
 
-    It continues `retry_seconds` after a failure. `sights` are also those of the pages, so that equal sights are shared.
+    After a failure, it tries again after `retry_seconds`. It shares `sights` with the pages.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ def _whole(person: Person) -> Sight | None:
 
 
 class Sampler:
-    """Makes samples of sights. Each has the waits of the jobs that started since the previous sample."""
+    """Makes a sample of each sight, with the waiting times of jobs that started since the previous sample."""
 
     def __init__(self) -> None:
         self._started_before: frozenset[str] | None = None
@@ -226,7 +227,7 @@ def usage_sample(sight: Sight, counts: GpusOfJobs, samples: Mapping[str, Sample]
 
 
 def _held(milli: int, pod: Pod, gpus: list[GpuView]) -> Held:
-    """Return the amount of one pod, which is divided equally among its GPUs, also those without a report."""
+    """Return the amount of one pod. The pod's GPUs have equal portions, even those without a report."""
     named = pod.metadata.annotations.get(GPU_UUIDS_ANNOTATION, "").count(",") + 1
     part = milli // max(len(gpus), named, -(-milli // DEVICE_MILLI))
     measured = [gpu for gpu in gpus if gpu.utilization_percent is not None]

@@ -10,7 +10,7 @@ from musterweb.oidc import Provider, Tokens
 
 
 class Renewal:
-    """Keeps one person's ID token current for as long as they are signed in."""
+    """Keeps one person's ID token valid until the sign-out."""
 
     def __init__(self, provider: Provider, tokens: Tokens, *, clock: Callable[[], float] = time.time) -> None:
         self._provider = provider
@@ -41,8 +41,8 @@ class Renewal:
         """
         answer = await self._provider.refresh(self.tokens.refresh_token)
         if answer.refresh_token:
-            # The new refresh token is kept before anything can fail. If tokens rotate, the old one is invalid
-            # from now on, and its use counts as theft (RFC 9700, 4.14.2).
+            # Store the new refresh token before any other step can fail. If the provider rotates tokens, the
+            # old one is invalid from now on, and its use counts as theft (RFC 9700, 4.14.2).
             self.tokens = replace(self.tokens, refresh_token=answer.refresh_token)
         proved = await self._provider.prove_renewed(answer, self.tokens.subject)
         self.tokens = replace(proved, refresh_token=self.tokens.refresh_token)

@@ -1,4 +1,4 @@
-"""Reports: the list of the runs of the acceptance test in a folder, and the page of one run."""
+"""The pages of reports: the acceptance tests in a folder, and the page of one run."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -32,7 +32,7 @@ def _may_see(visit: Visit) -> bool:
 
 
 async def reports_page(visit: Visit) -> Page:
-    """The runs, the newest first."""
+    """Return the page with the runs, newest first."""
     folder = visit.reports
     if folder is None or not _may_see(visit):
         note = NO_FOLDER if folder is None else NO_RIGHTS
@@ -64,7 +64,7 @@ def _row(folder: Reports, name: str) -> Sequence[str]:
 
 
 async def report_page(visit: Visit) -> Page:
-    """One run: its requirements, and the checks that did not pass."""
+    """Return the page of one run: its requirements, and the checks that did not pass."""
     folder, name = visit.reports, visit.path["name"]
     if folder is None or not _may_see(visit):
         raise NotThere(NO_FOLDER if folder is None else NO_RIGHTS)

@@ -17,7 +17,9 @@ SCHEMA_VERSION: Final = 3
 
 
 class _Narrow(msgspec.Struct, frozen=True, rename="camel"):
-    """A part of a record with the shown fields alone. Version 3 of the schema in docs/reference/record.md."""
+    """Base class of the parts of a record, with only the fields that pages show (version 3 in
+    docs/reference/record.md).
+    """
 
 
 class _Run(_Narrow, frozen=True):

@@ -73,9 +73,12 @@ class Guard:
 
 
 def headers_of(host: str, *, is_secure: bool) -> Mapping[str, str]:
-    """Return the headers of an answer to a request with this `Host`. With TLS, they let the browser stay with TLS.
+    """Return the headers of an answer to a request with this `Host`.
 
-    A name of loopback, as with a port-forward, is exempt: the browser would refuse other servers on it without TLS.
+    With TLS, they tell the browser to use only TLS for this host.
+
+    A loopback name, as with a port-forward, is exempt: the browser would refuse plain HTTP of other servers at this
+    name.
     """
     if is_secure and not is_loopback(host):
         return {**HEADERS, STRICT_TRANSPORT: f"max-age={STRICT_TRANSPORT_SECONDS}"}
@@ -115,9 +118,9 @@ def set_cookie(
     is_secure: bool,
     same_site: Literal["strict", "lax"] = "strict",
 ) -> None:
-    """Let the browser keep a value until it ends, hidden from scripts and other sites.
+    """Set a session cookie that scripts and other sites cannot read.
 
-    With `lax`, the browser also sends it after a redirect from another site, such as an identity provider.
+    With `same_site` `lax`, the browser also sends it after a redirect from another site, such as an identity provider.
     """
     response.set_cookie(name, value, path="/", secure=is_secure, httponly=True, samesite=same_site)
 

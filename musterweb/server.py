@@ -129,7 +129,8 @@ class Announcing(uvicorn.Server):
             if contents in (loaded, None):
                 continue
             try:
-                # tested in another context first: a refused pair could leave its first file loaded
+                # test the pair in another context first: if only the key is refused, the certificate would
+                # stay loaded
                 ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*pair)
                 config.ssl.load_cert_chain(*pair)
             except (OSError, ssl.SSLError) as error:

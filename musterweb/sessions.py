@@ -1,4 +1,4 @@
-"""The sessions: in the memory of this process, for a short time, with a maximum number."""
+"""The sessions of signed-in people, in the memory of this process, bounded in time and number."""
 
 import asyncio
 import hashlib
@@ -86,7 +86,10 @@ class Sessions:
 
     @contextmanager
     def streaming(self, session: Session) -> Iterator[None]:
-        """Count an updating page for the length of the block. Raises TooMany: several requests can pass one check."""
+        """Count an updating page while the block runs.
+
+        Raises TooMany, because two requests can pass `require_stream` at the same time.
+        """
         self.require_stream(session)
         session.streams += 1
         try:

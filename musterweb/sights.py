@@ -21,13 +21,13 @@ from orchestrator.views.nodes import NodeView
 MAX_READING: Final = 2
 """Maximum number of people whose lists are read at the same time, because answers and handshakes take memory."""
 MAX_READING_SECONDS: Final = 5.0
-"""Time for which a person's reading occupies a slot. A reading that hangs then no longer blocks others."""
+"""Maximum time for which a person's read occupies a slot, so that a read that hangs does not block others."""
 MAX_ASKING: Final = 2
 """Maximum number of people whose rights are asked at the same time: each opens ten connections with a handshake."""
 MAX_ASKING_SECONDS: Final = 1.0
-"""Time for which the questions about a person's rights occupy a slot."""
+"""Maximum time for which the requests about a person's rights occupy a slot."""
 MAX_BODIES: Final = 50
-"""Maximum number of kept bodies of one sight: each query of a page gives another body."""
+"""Maximum number of cached bodies of one sight. Each query of a page has a body of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class ReadingSlots:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Wait for a slot, and hold it for the length of the block, at most `seconds`."""
+        """Wait for a slot, and hold it while the block runs, at most `seconds`."""
         await self._places.acquire()
         is_held = True
 

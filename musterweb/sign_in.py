@@ -93,7 +93,10 @@ class SignIn:
         return response
 
     async def leave(self, request: Request) -> Response:
-        """Return a page that leads to the identity provider. The pages' policy forbids a form to redirect there."""
+        """Return a page that opens the identity provider.
+
+        The Content-Security-Policy forbids a redirect of the form.
+        """
         provider = self._the_provider()
         fields = await read_form(request, request.cookies.get(self._form_cookie, ""))
         try:
@@ -101,7 +104,7 @@ class SignIn:
         except MusterError as error:
             return self._refused(request, error)
         response = self._leading_on(url, f"Go on to {provider.provider.settings.name}")
-        # the earlier session ends here: the browser does not send its strict cookie to the callback
+        # end the earlier session now: the browser does not send its `SameSite=Strict` cookie to the callback
         if self._end_earlier(request):
             drop_cookie(response, self._session_cookie, is_secure=self._is_secure)
         set_cookie(response, self._provider_cookie, cookie, is_secure=self._is_secure, same_site="lax")
@@ -120,7 +123,8 @@ class SignIn:
                     await renewal.forget()
                 raise
             person.renew_by(renewal)
-            # a page, not a redirect: after a redirect from another site, the browser does not send strict cookies
+            # a page, not a redirect: after a redirect from another site, the browser does not send
+            # `SameSite=Strict` cookies
             response = self._leading_on("/", "Go on to the overview")
             await self._begin(request, response, person)
         except NotBegun as error:

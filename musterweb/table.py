@@ -44,7 +44,7 @@ def columns(header: Sequence[str], row: Sequence[str], chosen: Sequence[str]) ->
 
 
 def csv_text(table: Table) -> str:
-    """Return the table as CSV in which no spreadsheet takes a cell for a formula."""
+    """Return the table as CSV. No spreadsheet interprets a cell as a formula."""
     output = io.StringIO()
     writer = csv.writer(output)
     writer.writerow(table.header)
@@ -53,7 +53,7 @@ def csv_text(table: Table) -> str:
 
 
 def _inert(cell: str) -> str:
-    """Return a cell that programs take for text, without formulas and control characters."""
+    """Return the cell without control characters, with formulas disabled."""
     if cell == UNKNOWN:
         return ""
     text = cell

@@ -27,7 +27,7 @@ _MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])", re.ASCII)
 
 @dataclass(slots=True)
 class Total:
-    """Sums of one line, in thousandths of a GPU times seconds. None is not known."""
+    """Sums of one line, in thousandths of a GPU times seconds. None means unknown."""
 
     key: tuple[str, ...]
     gpu_milli_seconds: int = 0
@@ -40,12 +40,12 @@ class Total:
 
     @property
     def used_milli_seconds(self) -> int | None:
-        """The GPU time times its utilization, of the measured part; None without one."""
+        """The measured GPU time times its utilization. None if nothing was measured."""
         return self.used_milli_percent_seconds // 100 if self.measured_milli_seconds else None
 
     @property
     def idle(self) -> int | None:
-        """The time of GPUs on which nothing ran, of the measured part; None without one."""
+        """The measured GPU time without any utilization. None if nothing was measured."""
         return self.idle_milli_seconds if self.measured_milli_seconds else None
 
 

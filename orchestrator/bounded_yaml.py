@@ -1,17 +1,19 @@
-"""YAML with a bound on its expanded size: a few aliases that repeat aliases can stand for billions of entries."""
+"""Reads YAML with a bound on its expanded size, because nested aliases in a small file can expand to billions of
+entries.
+"""
 
 from typing import Any, Final
 
 import yaml
 
 MAX_NODES: Final = 200_000
-"""Maximum number of entries in a document. An alias counts with all entries that it stands for."""
+"""Maximum number of entries in a document. An alias counts as all entries of its target."""
 
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class TooLarge(yaml.YAMLError):
-    """A document stands for more entries than the bound. `line` is the line at which it exceeds the bound."""
+    """A document expands to more entries than the bound. `line` is the line at which it exceeds the bound."""
 
     def __init__(self, node: yaml.Node, message: str) -> None:
         super().__init__(message)
@@ -19,7 +21,7 @@ class TooLarge(yaml.YAMLError):
 
 
 def small_yaml(text: str | bytes, max_nodes: int = MAX_NODES) -> Any:
-    """Return the data of the one YAML document in the text. Raises ValueError if it is no YAML, or too large."""
+    """Return the data of the one YAML document in the text. Raises ValueError if it is not YAML, or too large."""
     try:
         loader = LOADER(text)
         try:
@@ -37,7 +39,7 @@ def small_yaml(text: str | bytes, max_nodes: int = MAX_NODES) -> Any:
 
 
 def check_size(node: yaml.Node, sizes: dict[int, int], limit: int) -> int:
-    """Return how many nodes a node stands for, without following an alias twice. Raises TooLarge."""
+    """Return the number of nodes to which a node expands. Each alias is followed only once. Raises TooLarge."""
     known = sizes.get(id(node))
     if known == 0:
         raise TooLarge(node, "there are entries in entries without an end: does an alias (*) hold itself?")

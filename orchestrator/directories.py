@@ -5,12 +5,12 @@ from pathlib import Path
 
 
 def state_directory() -> Path:
-    """Directory for data that outlives a run: `$XDG_STATE_HOME/muster`."""
+    """Return the directory for data that is kept between runs: `$XDG_STATE_HOME/muster`."""
     return _base("XDG_STATE_HOME", ".local/state") / "muster"
 
 
 def cache_directory() -> Path:
-    """Directory for data that can be made again: `$XDG_CACHE_HOME/muster`."""
+    """Return the directory for data that can be created again: `$XDG_CACHE_HOME/muster`."""
     return _base("XDG_CACHE_HOME", ".cache") / "muster"
 
 

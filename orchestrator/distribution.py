@@ -1,4 +1,4 @@
-"""muster as it is installed: the name of the distribution, its version, and which of its extras are there.
+"""The installed distribution of muster: its name, its version, and its installed extras.
 
 The distribution is not called muster, because another project on PyPI has that name. Only the command has it.
 `importlib.metadata` is slow to import, so it is imported at its first use.

@@ -1,4 +1,4 @@
-"""YAML with line numbers: plain data with the line of every node, for errors."""
+"""Reads YAML into plain data, and keeps the line of every node for errors."""
 
 import re
 from decimal import Decimal, InvalidOperation
@@ -19,7 +19,7 @@ _PART = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 
 
 class Document:
-    """One YAML file, read. Raises `error_type` if it is not readable YAML with string keys, each once."""
+    """A parsed YAML file. Raises `error_type` for invalid YAML, keys that are not strings, and duplicate keys."""
 
     error_type: ClassVar[type[MusterError]] = UsageError
     """The error of the file; a kind of file with its own error sets it in a subclass."""
@@ -124,7 +124,7 @@ def _scalar(node: yaml.Node) -> Any:
         if kind == "float":
             return Decimal(node.value)
     except (ValueError, InvalidOperation):
-        return node.value  # the schema refuses a text in place of a number
+        return node.value  # a string; the schema refuses it if a number is required
     if kind == "bool":
         return node.value.lower() in {"true", "yes", "on"}
     return None if kind == "null" else node.value

@@ -1,4 +1,4 @@
-"""Metrics as text for Prometheus (its text format, version 0.0.4): their declarations, and pages of their values.
+"""Declares metrics, and renders pages of their values in Prometheus' text format, version 0.0.4.
 
 A metric is declared once, with its name, kind, text and labels; docs/reference/metrics.md is made from the
 declarations.

@@ -1,4 +1,4 @@
-"""Expressions on labels, which selectors of pods and nodes contain, and the only code that evaluates them."""
+"""Parses and evaluates the label expressions in selectors of pods and nodes."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ def matches_requirement(labels: Mapping[str, str], requirement: LabelRequirement
 def _compares(value: str | None, requirement: LabelRequirement) -> bool:
     """Return whether the label is greater (`Gt`) or less (`Lt`) than the value.
 
-    As in Kubernetes, a label or value that is no 64 bit integer matches nothing.
+    As in Kubernetes, a label or value that is not a 64-bit integer matches nothing.
     """
     if value is None or len(requirement.values) != 1:
         return False

@@ -1,4 +1,4 @@
-"""The names that muster gives to things in Kubernetes: one place, imported by every layer but the planner."""
+"""All names of muster's objects, labels and annotations in Kubernetes. Every layer except the planner imports them."""
 
 from typing import Final
 
@@ -148,8 +148,8 @@ pods that muster bound from pods of other schedulers.
 """
 
 NOMINATED_DEVICES_ANNOTATION: Final = f"{GROUP}/nominated-devices"
-"""On a nominated pod, beside `status.nominatedNodeName` and written in the same request: comma separated indices of
-the GPUs that are reserved for it. Emptied when the pod is bound.
+"""On a nominated pod, beside `status.nominatedNodeName` and written in the same request: comma separated indices of the
+GPUs that are reserved for it. The binding empties it.
 """
 
 SUCCESSOR_NOMINATION_ANNOTATION: Final = f"{GROUP}/successor-nomination"
@@ -160,7 +160,7 @@ itself reports the eviction.
 """
 
 MIN_MEMBER_ANNOTATION: Final = f"{GROUP}/min-member"
-"""On a pod (from its owner's template): the minimum number of pods of the workload; with fewer, no pod may run."""
+"""On a pod (from its owner's template): the gang minimum, the minimum number of running pods of the workload."""
 
 PREEMPTIBLE_ANNOTATION: Final = f"{GROUP}/preemptible"
 """On a pod: `true` or `false`. Absent: train is preemptible, interactive is not."""
@@ -182,7 +182,7 @@ EDIT_OF_ANNOTATION: Final = f"{GROUP}/edit-of"
 """On the suspended copy of a Job that is being replaced: `NAME:UID:SUSPENDED` of that Job. See `client/editing.py`."""
 
 EDIT_AFTER_ANNOTATION: Final = f"{GROUP}/edit-after"
-"""On such a copy: the value of AFTER_ANNOTATION of that Job, where it has no effect."""
+"""On such a copy: the Job's value of AFTER_ANNOTATION, under another name so that the operator ignores it."""
 
 USER_ANNOTATION: Final = f"{GROUP}/user"
 """On a workload: its user, for display."""
@@ -197,8 +197,9 @@ SNAPSHOTS_ANNOTATION: Final = f"{GROUP}/snapshots"
 """On a Job that has succeeded, written by the operator: the snapshots of its volumes, comma separated names."""
 
 AFTER_ANNOTATION: Final = f"{GROUP}/after"
-"""On a suspended Job: its unmet dependencies, `JOB:STATE:UID` with commas between them. The operator removes each
-dependency that is met. When it removes the last one, it starts the Job.
+"""On a suspended Job: its unmet dependencies, comma separated `JOB:STATE:UID`.
+
+The operator removes each dependency that is met. When it removes the last one, it starts the Job.
 """
 
 TIMED_OUT_ANNOTATION: Final = f"{GROUP}/timed-out-at"
@@ -277,7 +278,10 @@ WRITER_ROLE: Final = "muster-operator-writer"
 """The ClusterRole that `OPERATOR_BINDING` gives the operator in a project's namespace."""
 
 UNHEALTHY_KEY: Final = f"{GROUP}/unhealthy"
-"""Label or taint of a node that gets no new pods and that running pods leave by migration; the value may say why."""
+"""Label or taint of an unhealthy node.
+
+It gets no new pods, and its running pods are migrated. The value can be the reason.
+"""
 
 DRAINED: Final = "drained"
 """The value of UNHEALTHY_KEY by which `muster node drain` marks a node, and which `muster node uncordon` removes."""
@@ -316,7 +320,7 @@ EVICTION_REASON_ANNOTATION: Final = f"{GROUP}/eviction-reason"
 """On a pod that muster evicts, before its containers get the signal to end: the preemptor, and the rule."""
 
 CHECKPOINT_GRACE_ANNOTATION: Final = f"{GROUP}/checkpoint-grace-seconds"
-"""On a pod: how many seconds it needs, once evicted, to save its work; instead of its termination grace period."""
+"""On a pod: seconds that it needs after an eviction to save a checkpoint. Replaces its termination grace period."""
 
 SELECTED_NODE_ANNOTATION: Final = "volume.kubernetes.io/selected-node"
 """On a PVC whose storage class waits for the first consumer: the node for which its provisioner must create the
@@ -325,7 +329,9 @@ volume.
 
 STUCK_CONDITION: Final = f"{GROUP}/Stuck"
 """Condition of a bound pod, written by the operator: its node is not ready, or it has not ended after its grace period.
-The reason and the message say which."""
+
+The reason and the message distinguish the cases.
+"""
 
 OUT_OF_SERVICE_TAINT: Final = "node.kubernetes.io/out-of-service"
 """Kubernetes' own taint on a node that is not ready because it is switched off.
@@ -334,8 +340,10 @@ Kubernetes then deletes its pods without the kubelet.
 """
 
 DISRUPTED_CONDITION: Final = "DisruptionTarget"
-"""Condition of a pod that is ended for no fault of its own: evicted, drained, its node lost. The Job controller reads
-it."""
+"""Condition of a pod that ends because of a disruption: an eviction, a drain or a lost node.
+
+The Job controller reads it.
+"""
 
 EVICTION_REASON: Final = "EvictionByEvictionAPI"
 """Reason of the `DisruptionTarget` condition that the API server puts on a pod before it evicts it."""

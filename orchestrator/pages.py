@@ -1,7 +1,7 @@
 """Serves a few pages of text over HTTP: health for Kubernetes, metrics for Prometheus.
 
-The connections are bounded: above `MAX_CONNECTIONS` the oldest is cut. 2,000 connections that send nothing then neither
-keep a probe of the kubelet out, nor use up the file descriptors of the process.
+The connections are bounded: above `MAX_CONNECTIONS` the oldest is cut. So a client with 2,000 idle connections cannot
+block the kubelet's probes or exhaust the file descriptors.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""How far a long operation has come: plain lines for a log, one live line for a terminal."""
+"""Reports the progress of a long operation: as plain lines for a log, or as one live line on a terminal."""
 
 import os
 import shutil

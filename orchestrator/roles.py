@@ -1,4 +1,4 @@
-"""The roles that muster ships: which verbs on which resources each allows.
+"""The roles of muster, with the verbs and resources that each allows.
 
 The manifests and the messages use these rules.
 
@@ -90,17 +90,17 @@ _ADMINISTERING: Final = (
     Rule("muster.dev", ("projects",), _CHANGE),
     Rule("", ("namespaces",), _CHANGE),
     Rule("", ("nodes",), ("patch", "update")),
-    # after an Xid was examined: without the GpuNode, a restarted agent does not know the Xid
+    # to accept an examined Xid: after its deletion, a restarted agent does not know the Xid
     Rule("muster.dev", ("gpunodes",), ("delete",)),
-    # whether the policies are in force: `muster cluster status`
+    # for `muster cluster status`, which checks that the policies are in force
     Rule(
         "admissionregistration.k8s.io",
         ("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
         ("get", "list"),
     ),
-    # whether an operator leads: `muster doctor`
+    # for `muster doctor`, which checks that an operator leads
     Rule("coordination.k8s.io", ("leases",), ("get",), (LEASE_NAME,)),
-    # a budget keeps borrowed GPUs from being reclaimed: not for a project to decide
+    # not for projects, because a budget can protect borrowed GPUs from reclaim
     Rule("policy", ("poddisruptionbudgets",), _CHANGE),
     Rule("rbac.authorization.k8s.io", ("clusterroles",), ("bind",), (PROJECT_ADMIN,)),
 )
@@ -116,7 +116,10 @@ ROLES: Final[dict[str, tuple[Rule, ...]]] = {
 
 
 def role_for(verb: str, resource: str) -> str | None:
-    """Return the least role that allows a verb on a resource (`jobs`, `pods/exec`); None: no role of muster does."""
+    """Return the role with the fewest rights that allows a verb on a resource (`jobs`, `pods/exec`).
+
+    None if no role does.
+    """
     return next(
         (
             role

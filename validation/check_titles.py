@@ -1,4 +1,4 @@
-"""The titles of the checks that no scenario names: each has an id and a title of its own, apart from any docstring."""
+"""The titles of checks that no scenario defines, by id. They are independent of docstrings."""
 
 from typing import Final
 

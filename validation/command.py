@@ -207,7 +207,7 @@ def _size(text: str | None) -> "Size | None":
 
 
 def _kind(options: dict[str, Any]) -> str:
-    """Return the kind of the target, by which profiles name it."""
+    """Return the kind of the target, with the name that profiles use."""
     return options["target"] if options["real_nodes"] is None else REAL_LAB
 
 
@@ -227,7 +227,7 @@ def _check_real_nodes(options: dict[str, Any]) -> None:
 
 
 def _check_in_service(options: dict[str, Any], chosen: tuple[object, ...]) -> None:
-    """Choose the part `hosts` for a run in service. Raises UsageError for an option that users would notice."""
+    """Choose the part `hosts` for a cluster in service. Raises UsageError for an option that would disturb users."""
     if not options["in_service"]:
         return
     options["parts"] = options["parts"] or ("hosts",)
@@ -269,7 +269,7 @@ def _chosen_hosts(options: dict[str, Any]) -> "SiteHosts | None":
 
 
 def _run(scenarios: "list[LoadedScenario]", options: dict[str, Any]) -> "tuple[Report, Path]":
-    # a lab has a site file
+    # a lab's site file is read by the package of the extra `deployment`
     require_extra("validation", *(["deployment"] if options["target"] == LAB else []))
     from validation.harness.pytest_run import run
     from validation.run.first_result import prepare_lab

@@ -1,4 +1,4 @@
-"""Writes the forms of all objects of a record and its log: as a page, and as the table of the second verifier."""
+"""Writes the keys and types of all objects of a record and its log: as a page, and as a table of the second verifier."""
 
 import textwrap
 from pathlib import Path
@@ -63,7 +63,7 @@ class _Forms:
 
 
 def _may_be_absent(owner: type[Any], field: types.Field) -> bool:
-    """Whether the key of the field can be absent: the field may be unset, or its default is left out."""
+    """Return whether the key of the field can be absent: the field may be unset, or its default is left out."""
     has_default = field.default is not msgspec.NODEFAULT or field.default_factory is not msgspec.NODEFAULT
     config = getattr(owner, "__struct_config__", None)
     return not field.required and (not has_default or (config is not None and config.omit_defaults))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CUT = 3
 """The exit code if the run was killed before it wrote its record."""
 NOT_COMPARED = 4
-"""The exit code if all verdicts follow from the record, but this installation does not have the record's sources."""
+"""The exit code if the record proves all verdicts, but this installation does not have the record's sources."""
 
 _DIRECTORY = click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)

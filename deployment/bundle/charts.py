@@ -42,7 +42,7 @@ async def chart(fetcher: Fetcher, repository: str, name: str, version: str, sha2
 
 
 def images(path: Path) -> list[str]:
-    """The images that the values of a packed chart name as `repository` and `tag`. Raises BundleError."""
+    """Return the images that the values of a packed chart name as `repository` and `tag`. Raises BundleError."""
     try:
         with tarfile.open(path) as archive:
             values = _member(archive, "values.yaml")

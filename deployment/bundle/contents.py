@@ -308,10 +308,10 @@ class Derivation:
 
 
 def is_oci(chart: Chart) -> bool:
-    """Whether the chart is in a registry."""
+    """Return whether the chart is in a registry."""
     return chart.repository.startswith("oci://")
 
 
 def chart_reference(chart: Chart) -> registry.Reference:
-    """The chart's name in its registry."""
+    """Return the chart's name in its registry."""
     return registry.parse_reference(f"{chart.repository}/{chart.name}", chart.version)

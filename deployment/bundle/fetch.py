@@ -1,4 +1,4 @@
-"""Fetches over HTTP: through the map of mirrors, with partial files that a later run continues, checked by digests."""
+"""Fetches files over HTTP from the mapped mirrors and checks their digests. A later run continues partial files."""
 
 import asyncio
 import base64
@@ -268,7 +268,10 @@ def _disk_error(error: OSError, target: Path) -> Exception:
 
 
 def _login(host: str) -> str:
-    """The login for a registry that `docker login` or `skopeo login` has kept, in base64; empty if there is none."""
+    """Return the login for a registry that `docker login` or `skopeo login` has stored, in base64.
+
+    Empty if there is none.
+    """
     candidates = [os.environ.get("REGISTRY_AUTH_FILE", "")]
     candidates.append(str(Path(os.environ.get("DOCKER_CONFIG", "~/.docker")).expanduser() / "config.json"))
     for place in filter(None, candidates):

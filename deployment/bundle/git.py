@@ -1,4 +1,4 @@
-"""Repositories of git, each at one commit with its submodules, as bundle files that `git clone` reads."""
+"""Git repositories, each at one commit with its submodules, stored as files of `git bundle` that `git clone` reads."""
 
 import os
 import posixpath
@@ -41,7 +41,10 @@ class Checkout:
 
 
 def fetch(root: Path, mirrors: Mirrors, checkout: Checkout, known: dict[str, Item]) -> list[Item]:
-    """Fetch a checkout and its submodules. A later run continues a cut fetch. Raises FetchFailed or DiskFull."""
+    """Fetch a checkout and its submodules.
+
+    A later run continues an interrupted fetch. Raises FetchFailed or DiskFull.
+    """
     url = mirrors.map(checkout.url)
     check_url(checkout.url, _SCHEMES)
     check_url(url, _SCHEMES)
@@ -86,7 +89,7 @@ def check_url(url: str, schemes: Collection[str]) -> None:
 
 
 def _commit(store: Path, url: str, checkout: Checkout) -> str:
-    # A server that redirects cannot lead from https to anything else.
+    # Allow only the URL's own protocol, so a redirect cannot lead from https to another one.
     protocol = urlsplit(url).scheme
     fetched = ["-C", str(store), "fetch", "--quiet"]
     if checkout.commit:
@@ -97,7 +100,7 @@ def _commit(store: Path, url: str, checkout: Checkout) -> str:
         try:
             _git([*fetched, "--", url, checkout.commit], checkout, protocol)
         except FetchFailed:
-            # Some servers refuse to send a single commit by its digest: then all branches and tags are fetched.
+            # If the server refuses to send a single commit by its digest, fetch all branches and tags.
             _git([*fetched, "--tags", "--", url, "+refs/heads/*:refs/remotes/origin/*"], checkout, protocol)
     else:
         _git([*fetched, "--", url, checkout.release], checkout, protocol)

@@ -76,7 +76,9 @@ class Manifest(msgspec.Struct, frozen=True):
         return by_path | ({self.sbom.path: self.sbom} if self.sbom else {})
 
     def write(self, root: Path) -> str:
-        """Write it into the bundle atomically, and return its SHA-256. An earlier signature is removed."""
+        """Write the manifest into the bundle atomically, remove an earlier signature, and return the manifest's
+        SHA-256.
+        """
         content = msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
         (root / SIGNATURE).unlink(missing_ok=True)
         replace(root / MANIFEST, content)
@@ -84,12 +86,15 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def read(root: Path) -> Manifest:
-    """The manifest of the bundle at `root`. Raises BundleError if the manifest does not exist or cannot be read."""
+    """Return the manifest of the bundle at `root`.
+
+    Raises BundleError if the manifest does not exist or cannot be read.
+    """
     return decode(root / MANIFEST, content(root))
 
 
 def content(root: Path) -> bytes:
-    """The bytes of the manifest at `root`. Raises BundleError if the manifest does not exist."""
+    """Return the bytes of the manifest at `root`. Raises BundleError if the manifest does not exist."""
     path = root / MANIFEST
     try:
         return path.read_bytes()
@@ -100,7 +105,7 @@ def content(root: Path) -> bytes:
 
 
 def decode(path: Path, text: bytes) -> Manifest:
-    """The manifest in the bytes of the file at `path`. Raises BundleError where it cannot be read."""
+    """Return the manifest in `text`, the content of the file at `path`. Raises BundleError if it is not valid."""
     try:
         manifest = msgspec.json.decode(text, type=Manifest)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -111,7 +116,7 @@ def decode(path: Path, text: bytes) -> Manifest:
 
 
 def verify(root: Path, manifest: Manifest, progress: Reporter) -> list[str]:
-    """Return a sentence for every file that is not as the manifest says; empty if the bundle at `root` is intact."""
+    """Return a sentence for every file that differs from the manifest. Empty if the bundle at `root` is intact."""
     expected = manifest.files
     present = set(_present(root)) - {MANIFEST, SIGNATURE}
     problems = [f"{missing.name}: it was not fetched: {missing.why}" for missing in manifest.missing]
@@ -136,7 +141,7 @@ def file_entry(root: Path, path: Path, url: str = "") -> File:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all."""
+    """Replace a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(path.name + ".part")
     draft.write_bytes(content)

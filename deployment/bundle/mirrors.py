@@ -14,7 +14,7 @@ class Mirrors:
     table: Mapping[str, str] = field(default_factory=dict)
 
     def map(self, url: str) -> str:
-        """The URL to ask instead of `url`."""
+        """Return the URL to ask instead of `url`."""
         for origin in sorted(self.table, key=len, reverse=True):
             prefix = origin.rstrip("/")
             if url == prefix or url.startswith((f"{prefix}/", f"{prefix}?")):

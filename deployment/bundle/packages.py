@@ -1,7 +1,9 @@
-"""Debian packages with all dependencies, as a part of their repositories, with the origin's index and signature.
+"""Copies Debian packages with all dependencies into a partial mirror of their repositories.
 
-apt itself chooses the packages from the indices in the bundle, for a host without any installed package. So they are
-enough for every host. The bundle stores the packages under their paths in the repository.
+The mirror has the index and the signature of the origin.
+
+apt itself resolves the dependencies for a host without any installed package, so the packages are enough for every
+host. The bundle stores the packages under their paths in the repository.
 """
 
 import asyncio
@@ -44,7 +46,7 @@ class Source:
 
     @property
     def flat(self) -> bool:
-        """Whether the packages lie beside the index."""
+        """Whether the repository is flat: its packages are in the directory of the index."""
         return self.suite.endswith("/")
 
     @property
@@ -70,7 +72,7 @@ class Source:
         return (match and match["sha256"]) or ""
 
     def line(self, root: str, option: str) -> str:
-        """The line of sources.list, with one option, for a copy of the repository below the directory `root`."""
+        """Return the line of sources.list, with one option, for a copy of the repository below the directory `root`."""
         return f"deb [{option}] file:{root}/{self.place} {self.suite} {' '.join(self.components)}".rstrip()
 
 
@@ -91,7 +93,10 @@ def source(line: str) -> Source:
 
 @dataclass(frozen=True)
 class PackageSet:
-    """Packages for the hosts of one system. Each of `choices` is a list for one host, of NAME or NAME=VERSION."""
+    """Packages for the hosts of one system.
+
+    Each entry of `choices` lists the packages of one host as NAME or NAME=VERSION.
+    """
 
     system: str
     sources: tuple[Source, ...]
@@ -125,7 +130,7 @@ async def fetch(
 
 
 def sources_list(repositories: Sequence[Source], directory: str, keys: Mapping[str, str]) -> str:
-    """The sources.list for a copy of the repositories in `directory`; `keys` has the file of each key.
+    """Return the sources.list for a copy of the repositories in `directory`; `keys` has the file of each key.
 
     If the key of a repository is missing, apt lists its packages and refuses to install them.
     """
@@ -163,7 +168,7 @@ async def _repository(fetcher: Fetcher, repository: Source, directory: str, arch
 
 
 def key_files(repositories: Sequence[Source], directory: Path) -> dict[str, str]:
-    """The file of each key, by key. `directory` is where a bundle or host keeps the system's repositories."""
+    """Return the file of each key, by key. `directory` is where a bundle or host keeps the system's repositories."""
     return {
         key: str(directory / "keys" / key_name(key)) if "://" in key else key
         for key in (repository.key for repository in repositories)
@@ -171,7 +176,7 @@ def key_files(repositories: Sequence[Source], directory: Path) -> dict[str, str]
 
 
 def key_name(key: str) -> str:
-    """The name of the file in which a bundle keeps a key, below `keys`.
+    """Return the name of the file in which a bundle keeps a key, below `keys`.
 
     Example: `key_name("https://example.com:8443/repo/key")` returns `'example.com_8443-key.asc'`.
     """
@@ -210,11 +215,11 @@ def _checksums(release: str) -> dict[str, str]:
 def _solve(
     root: Path, package_set: PackageSet, names: tuple[str, ...], architecture: str
 ) -> dict[str, tuple[str, str]]:
-    """Return the packages that apt would install: by path in the bundle, the file's name and SHA-256."""
+    """Return the file name and the SHA-256 of each package that apt would install, by its path in the bundle."""
     directory = (root / "packages" / package_set.system).absolute()
-    # This machine can lack a keyring of the hosts' system. apt only lists the files to fetch here. The
-    # digest of the bundle proves those files, and the host's apt checks the signature before it
-    # installs anything.
+    # Signatures are not checked here, because this machine may lack the keyrings of the hosts' system. apt
+    # only lists the files to fetch. The digest of the bundle proves the files, and apt on the host checks the
+    # signature before it installs them.
     keys = {
         key: path for key, path in key_files(package_set.sources, directory).items() if Path(path).is_file()
     }

@@ -1,4 +1,4 @@
-"""Container images and charts by the protocol of OCI registries: into an image layout, and from it into a registry."""
+"""Copies container images and charts between OCI registries and an OCI image layout in the bundle."""
 
 import asyncio
 import hashlib
@@ -207,7 +207,7 @@ async def _blob(fetcher: Fetcher, reference: Reference, digest: str) -> File:
 
 
 async def _url(fetcher: Fetcher, reference: Reference, rest: str) -> str:
-    """The URL of the registry's API; a mirror may be a registry (oci://, https://, http://) with a prefix."""
+    """Return the URL of the registry's API; a mirror may be a registry (oci://, https://, http://) with a prefix."""
     mapped = urlsplit(fetcher.mirrors.map(reference.url))
     scheme = "https" if mapped.scheme == "oci" else mapped.scheme
     host = "registry-1.docker.io" if mapped.netloc == "docker.io" else mapped.netloc

@@ -12,7 +12,7 @@ _TYPES: Final = {"package": "library", "wheel": "library", "image": "container",
 
 
 def render(manifest: Manifest) -> bytes:
-    """The document: one component for each thing, with its package URL where there is a form for it."""
+    """Return the document. It has one component for each item, with a package URL if the kind has one."""
     document = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",

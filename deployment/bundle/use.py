@@ -21,9 +21,7 @@ VARIABLES: Final = {
     "file": frozenset({"trident_archive"}),
     "git": frozenset({"deepops_repository"}),
 }
-"""For each kind of item in a bundle, the role variables that may name such an item. A bundle cannot set other
-variables.
-"""
+"""The role variables that a bundle can set, by the kind of the item that they name."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class Bundle:
         return {"bundle_system": system, "bundle_sources": self.sources(system, ON_HOSTS)}
 
     def sources(self, system: str, directory: str) -> str:
-        """The sources.list for hosts of a system, where `directory` holds a copy of the repositories for it."""
+        """Return the sources.list for hosts of a system, where `directory` holds a copy of the repositories for it."""
         repositories = [
             packages.source(item.name)
             for item in self.manifest.items

@@ -76,7 +76,7 @@ class Wheel:
 
 
 def of_uv_lock(path: Path, target: Target) -> list[Wheel]:
-    """The wheels that muster needs on a controller, by its own lock. Raises BundleError."""
+    """Return the wheels that muster needs on a controller, by its own lock. Raises BundleError."""
     try:
         packages = tomllib.loads(path.read_text())["package"]
     except (OSError, ValueError, KeyError) as error:
@@ -114,7 +114,7 @@ def of_uv_lock(path: Path, target: Target) -> list[Wheel]:
 
 
 def of_requirements(path: Path, target: Target) -> list[Wheel]:
-    """The entries of a lock of the form `name==version --hash=sha256:…`. Raises BundleError with the line."""
+    """Return the entries of a lock of the form `name==version --hash=sha256:…`. Raises BundleError with the line."""
     wheels = []
     try:
         lines = path.read_text().replace("\\\n", " ").splitlines()
@@ -169,7 +169,7 @@ def _of_lock(package: Mapping[str, Any], target: Target) -> Wheel:
 
 
 def _best(names: Mapping[str, Any], target: Target) -> str:
-    """The file whose tags fit best; empty if there is none."""
+    """Return the file whose tags fit best; empty if there is none."""
     ranks = {tag: rank for rank, tag in enumerate(target.tags)}
     fitting = [
         (min((ranks[tag] for tag in parse_wheel_filename(unquote(name))[3] if tag in ranks), default=-1), name)

@@ -46,9 +46,9 @@ class ContainerToolkit(StageDefinition):
 
 
 def devices_by_variable(site: Site) -> bool:
-    """Return whether the toolkit shall give an unprivileged container the GPUs that its environment names.
+    """Return whether the toolkit gives unprivileged containers the GPUs in NVIDIA_VISIBLE_DEVICES.
 
-    GPUs of the DRA driver come through CDI, and need no variable. A device plugin with its default strategy passes GPUs
+    The DRA driver passes GPUs through CDI, and needs no variable. A device plugin with its default strategy passes GPUs
     by this variable alone. So does the orchestrator for GPU fractions.
     """
     chosen = site.get("container_toolkit", "envvar_when_unprivileged")
@@ -56,7 +56,7 @@ def devices_by_variable(site: Site) -> bool:
 
 
 def nodes_obey_variable(site: Site) -> bool:
-    """Return whether the nodes give an unprivileged container the GPUs that its environment names, by the site file.
+    """Return whether, by the site file, the nodes give unprivileged containers the GPUs in NVIDIA_VISIBLE_DEVICES.
 
     If the site file lacks the toolkit's stage, muster does not configure it: the answer is then yes.
     """

@@ -210,7 +210,7 @@ def _of_release(site: Site) -> Iterator[Finding]:
 
 
 def _installs(minor: str) -> bool:
-    """Whether a DeepOps of the matrix installs a patch release of a minor release of Kubernetes, such as 1.34."""
+    """Return whether a DeepOps release of the matrix installs any patch release of a Kubernetes minor such as 1.34."""
     return any(f">={minor}." in ranges for row in matrix.tables()["deepops"] for ranges in row["kubernetes"])
 
 

@@ -14,7 +14,7 @@ Variables = dict[str, Any]
 
 @dataclass(frozen=True)
 class Installed:
-    """The releases that run: by stage, then by host or component. `problem` is why they cannot be read."""
+    """The installed releases, by stage, then by host or component. `problem` is the reason if they cannot be read."""
 
     releases: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     problem: str = ""
@@ -27,7 +27,8 @@ class Installed:
 class StageDefinition:
     """A stage with its playbook alone. Each module of this package overrides hooks for its stage.
 
-    `name` is also the name of its playbook and role. Without the entry `needs` of the site file it does not apply.
+    `name` is also the name of its playbook and role. If the site file lacks the entry `needs`, the stage does not
+    apply.
     """
 
     name: ClassVar[str] = ""
@@ -64,7 +65,7 @@ class StageDefinition:
         yield from ()
 
     def notes(self, site: Site) -> Iterator[str]:
-        """Yield the doubts about accepted entries, for the plan."""
+        """Yield warnings about accepted entries, for the plan."""
         yield from ()
 
     def replaced(self, site: Site) -> Iterator[str]:

@@ -101,7 +101,7 @@ class Dra(StageDefinition):
 def release(site: Site) -> tuple[str | None, str]:
     """Return the DRA driver's release for the site, and the reason. None: the driver is not installed.
 
-    With `auto`, the driver is installed only if jobs get their GPUs by it with the default feature gates.
+    With `auto`, the driver is installed only if its default feature gates let jobs get GPUs.
     """
     number = site.versions.get("dra", AUTO)
     if number == OFF:
@@ -117,7 +117,7 @@ def release(site: Site) -> tuple[str | None, str]:
 
 
 def comes(site: Site) -> bool:
-    """Whether the DRA driver is installed on the site, and so announces its GPUs."""
+    """Return whether the site installs the DRA driver."""
     return STAGE.is_in(site) and release(site)[0] is not None
 
 
@@ -150,12 +150,12 @@ def _hindrance(site: Site, row: dict[str, Any]) -> str:
 
 
 def _has_gate(site: Site) -> bool:
-    """Whether the site file turns on the feature gate by which jobs get GPUs of the DRA driver."""
+    """Return whether the site file turns on the feature gate by which jobs get GPUs of the DRA driver."""
     return "DRAExtendedResource=true" in str(extra(site).get("kube_feature_gates", ""))
 
 
 def _without_whole(site: Site, row: dict[str, Any]) -> str:
-    """Why jobs would get no GPU although the driver runs; empty if they do."""
+    """Return the reason if jobs would get no GPU from the running driver, or an empty string."""
     kubernetes = site.versions["kubernetes"]
     if matrix.within(kubernetes, row["whole"]):
         return ""

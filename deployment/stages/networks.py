@@ -16,7 +16,7 @@ _MIN_SERVICE_PREFIX: Final = 12
 
 
 def problems(site: Site, plugin: str) -> Iterator[Finding]:
-    """Yield networks and addresses with which the cluster that kubespray makes cannot work."""
+    """Yield networks and addresses with which a cluster of kubespray cannot work."""
     findings = list(_of_another_family(site))
     yield from findings
     if not findings:
@@ -141,7 +141,10 @@ def _exported(site: Site) -> Iterator[Finding]:
 
 
 def exports(site: Site) -> Iterator[tuple[Place, _Network]]:
-    """Yield each network that the storage is exported to, with its entry; names and netgroups are left out."""
+    """Yield each network that may mount the exports of the storage, with its entry.
+
+    Host names and netgroups are left out.
+    """
     ontap = site.get("storage", "ontap", default={})
     named: list[tuple[Place, str]] = [
         (("storage", "ontap", "export_cidrs", index), text)
@@ -171,7 +174,7 @@ def lif_networks(site: Site) -> list[_Network]:
 
 
 def is_in(text: str, network: _Network) -> bool:
-    """Whether a text is an address in a network; false for a name."""
+    """Return whether a text is an address in a network; false for a name."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

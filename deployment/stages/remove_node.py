@@ -1,4 +1,4 @@
-"""The stage remove_node: a host leaves the cluster. It is no part of an installation."""
+"""The stage remove_node: a host leaves the cluster. It is not part of an installation."""
 
 from typing import ClassVar, Final
 

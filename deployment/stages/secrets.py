@@ -2,7 +2,7 @@
 
 
 def secret(reference: dict[str, str] | None) -> str | None:
-    """The template that gives a secret when it is needed: from the environment, or a variable of vault.yml."""
+    """Return the template that gives a secret when it is needed: from the environment, or a variable of vault.yml."""
     if reference is None:
         return None
     if "env" in reference:
@@ -11,7 +11,9 @@ def secret(reference: dict[str, str] | None) -> str | None:
 
 
 def secrets(reference: dict[str, str] | None) -> str | None:
-    """The template that gives a list of secrets: a list in vault.yml, or an environment variable split at commas."""
+    """Return the template that gives a list of secrets: a list in vault.yml, or an environment variable split at
+    commas.
+    """
     template = secret(reference)
     if reference is None or template is None or "vault" in reference:
         return template

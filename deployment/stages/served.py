@@ -36,7 +36,7 @@ def words(site: Site) -> str:
 
 
 def problems(site: Site) -> Iterator[Finding]:
-    """Yield variables that are named twice, and a registry for a runtime that takes no mirror of most registries."""
+    """Yield variables that are set twice, and a mirror registry for Docker, which mirrors Docker Hub alone."""
     ours = variables(site)
     for name in extra(site):
         if name in ours:

@@ -11,7 +11,10 @@ from deployment.site import Place
 
 @dataclass(frozen=True)
 class Step:
-    """A component that changes its release. `irreversible` is why it cannot be undone, `problem` why it is refused."""
+    """The change of a component's release.
+
+    `irreversible` is the reason if the step cannot be undone, `problem` the reason if it is refused.
+    """
 
     stage: str
     subject: str
@@ -38,7 +41,7 @@ def component_steps(
 ) -> Iterator[Step]:
     """Yield the step of a component, if its release changes.
 
-    A step that leaves the first `minor` numbers of the release as they are can be undone.
+    A step that changes only numbers after the first `minor` ones can be undone.
     """
     if not before or not after or version_of(before) == version_of(after):
         return

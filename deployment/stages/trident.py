@@ -101,7 +101,7 @@ class Trident(StageDefinition):
         return f"Trident {site.versions['trident']}, {storage}"
 
     def missing_requirements(self, site: Site, variables: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield a finding if the archive would be fetched and no digest of it is known."""
+        """Yield a finding if the archive must be fetched and its digest is unknown."""
         archive = str(variables.get("trident_archive", "the archive of the release"))
         is_local = "trident_archive" in variables and "://" not in archive
         if not is_local and not variables.get("trident_checksum"):
@@ -126,8 +126,9 @@ class Trident(StageDefinition):
 
 
 def _of_classes(site: Site) -> Iterator[Finding]:
-    """Yield classes without a backend, classes with an unserved version of NFS, and a number of defaults other than
-    one.
+    """Yield classes without a backend, and classes with a version of NFS that the SVM does not serve.
+
+    Also yield a finding unless exactly one class is the default.
     """
     backends = {entry["name"] for entry in site.get("storage", "backends", default=[])}
     classes = site.get("storage", "classes", default=[])
@@ -163,7 +164,7 @@ def _over_iscsi(site: Site) -> Iterator[Finding]:
 
 
 def _unmade_interfaces(site: Site) -> Iterator[Finding]:
-    """Yield backends whose interface no entry of the site file creates."""
+    """Yield backends whose network interface is not created by the site file."""
     known = {interface["address"] for interface in site.get("storage", "ontap", "data_lifs", default=[])}
     for index, backend in enumerate(site.get("storage", "backends", default=[])):
         address = backend.get("data_lif")

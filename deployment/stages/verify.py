@@ -1,4 +1,4 @@
-"""The stage verify: every layer is proved."""
+"""The stage verify: checks every layer of the site."""
 
 from collections.abc import Iterator
 from typing import ClassVar, Final

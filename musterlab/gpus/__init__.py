@@ -1,4 +1,4 @@
-"""GPUs for real nodes: NVIDIA's device plugin, or a DRA driver, over a double of the driver's library.
+"""GPUs for real nodes: NVIDIA's device plugin or a DRA driver, on a test double of NVML, the driver's library.
 
 models    the models of GPUs
 nvml/     the double of NVML, in C

@@ -45,10 +45,9 @@ class NodeGpus:
     """The GPUs of one real node of a lab. A GPU is its index, its UUID, or `all`."""
 
     def __init__(self, lab: Lab, node: str | None = None) -> None:
-        """Find the node; with only one in the lab it need not be named.
+        """Find the node. `node` can be omitted if the lab has only one.
 
-        Raises:
-            UsageError: the lab has no such node, several to choose from, or none with --gpus.
+        Raises: UsageError: the lab has no such node, no node with GPUs, or several and `node` is omitted.
         """
         nodes = sorted(path.parent.name for path in (lab.state_directory / plan.FOLDER).glob("*/gpus/"))
         if not nodes:

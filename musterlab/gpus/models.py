@@ -73,7 +73,7 @@ class Gpus:
         return self.consumable_shares or ("memory" if self.has_nvidias_dra_driver else _NOT_SHARED)
 
     def check_programs(self) -> None:
-        """Raise BinariesError if ResourceClaims shall share GPUs and NVIDIA's DRA driver is missing."""
+        """Raise BinariesError if ResourceClaims are to share GPUs and NVIDIA's DRA driver is missing."""
         if self.stack == "dra" and self.shares != _NOT_SHARED:
             why = programs.missing((programs.DRA_DRIVER,), self.program_folder)
             if why:
@@ -113,7 +113,7 @@ class Gpus:
     def equip(self, profile: Profile) -> Profile:
         """Return a node's profile with the labels that follow from its GPUs, and without the capacity `nvidia.com/gpu`.
 
-        Otherwise the lab would write that capacity into the node's status, and it would hide GPUs of ResourceClaims.
+        With that capacity in the node's status, GPUs of ResourceClaims would be hidden.
         """
         fields = self._model["fields"]
         labels = {

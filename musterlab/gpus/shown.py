@@ -1,4 +1,4 @@
-"""The state of the double of NVML on one node: the GPUs, the changes of `muster lab gpu`, and the file for the double.
+"""The state of NVML's test double on one node: the GPUs, the changes of `muster lab gpu`, and the file that it reads.
 
 The folder is mounted into the node and its containers as `/config`. A change replaces the file `nvml` as a whole, so a
 process never reads half of one. Its format is in `nvml/state.h`.
@@ -38,7 +38,7 @@ def create(folder: Path, gpus: Gpus, node_number: int) -> None:
 
 
 def read_gpus(folder: Path) -> list[dict[str, Any]]:
-    """Return the fields of each GPU as the lab was started."""
+    """Return the fields of each GPU as they were at the start of the lab."""
     gpus: list[dict[str, Any]] = json.loads((folder / _GPUS).read_text())
     return gpus
 
@@ -68,7 +68,7 @@ class Changes:
 
 @contextmanager
 def changes(folder: Path) -> Iterator[Changes]:
-    """Read the changes, let the block alter them, and write them. A lock admits one process at a time."""
+    """Read the changes, let the block change them, and write them. A lock serializes processes."""
     with (folder / _GPUS).open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         written = json.loads((folder / _CHANGES).read_text())

@@ -140,7 +140,8 @@ def _example_driver(name: str, count: int) -> list[str]:
         f"{machine.PROGRAMS}/{built.EXAMPLE_DRIVER}",
         f"--node-name={name}",
         f"--kubeconfig=/etc/{ACCESS}",
-        "--cdi-root=/etc/cdi",  # outlives a reboot, after which the driver does not write its files again
+        # This directory survives a reboot; the driver does not write its files again after one.
+        "--cdi-root=/etc/cdi",
         f"--num-devices={count}",
         f"--driver-name={chart.DRIVER}",
     ]

@@ -40,9 +40,10 @@ def join(folder: Path) -> None:
 
 
 def delegate(folder: Path) -> None:
-    """Move the calling process from a cgroup of version 2 into `init` below it, and let cgroups below have limits.
+    """Move the calling process from a cgroup of version 2 into its child `init`, and enable the controllers for its
+    children.
 
-    Version 2 permits that only if no process is in `folder` itself.
+    Version 2 enables controllers only while no process is in `folder` itself.
     """
     leaf = folder / "init"
     leaf.mkdir()

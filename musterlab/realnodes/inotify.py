@@ -1,4 +1,4 @@
-"""Inotify instances, by which programs watch files: a machine has few for each user, 128 by default."""
+"""Waits for free inotify instances. Programs watch files with them, and Linux allows each user 128 by default."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""A program in the network of the real nodes, or on one of them: `main(SPECIFICATION)`, standard library only."""
+"""Starts a program in the network of the real nodes, or on one of them: `main(SPECIFICATION)`.
+
+Standard library only.
+"""
 
 import json
 import os
@@ -14,7 +17,7 @@ def main(specification: str) -> None:
     The specification has the program's `command` and `environment`. It also has at least one of these:
 
     - `network`: the file that says where the network namespace is
-    - `node`: the process id of the node, for a program that shall see the node's files and processes
+    - `node`: the process id of the node, for a program that needs the node's files and processes
     """
     content = json.loads(Path(specification).read_text())
     kernel.die_with_parent()

@@ -51,13 +51,13 @@ def unshare(flags: int) -> None:
 
 
 def enter(namespace: int) -> None:
-    """Move the calling thread into the namespace that a file descriptor stands for."""
+    """Move the calling thread into the namespace of a file descriptor."""
     _check(_libc.setns(namespace, 0), "setns")
 
 
 @contextlib.contextmanager
 def inside(namespace: int, home: int) -> Iterator[None]:
-    """Move the thread into a network namespace for the length of the block, and then into `home`."""
+    """Run the block in a network namespace. Afterwards, move the thread into the namespace `home`."""
     enter(namespace)
     try:
         yield

@@ -6,8 +6,8 @@ the kernel kills the child, and with it all processes of the node.
 The child builds the node's root file system, starts containerd and the kubelet, and reaps orphans. It restarts a killed
 kubelet. If containerd or the kubelet ends otherwise, the child ends.
 
-The root file system is a small one in memory, with `/etc`, `/var` and `/run` of the node. The node shares `/dev` and
-the other directories of the machine's root, such as `/usr`, `/home`, `/mnt` and `/tmp`, with the machine.
+The root file system is a small one in memory, with `/etc`, `/var` and `/run` for this node alone. The node shares
+`/dev` and the other directories of the machine's root, such as `/usr`, `/home`, `/mnt` and `/tmp`, with the machine.
 """
 
 import json
@@ -34,7 +34,7 @@ PERSISTENT = {"containerd": "/var/lib/containerd", "kubelet": "/var/lib/kubelet"
 _SOCKET_SECONDS = 30.0
 _POLL_SECONDS = 0.01
 OWN = frozenset({"dev", "etc", "lab", "lost+found", "proc", "run", "sys", "var"})
-"""Directories of the root that a node has for itself, instead of those of the machine."""
+"""Directories of the root that the node does not share with the machine."""
 
 _KERNEL_SETTINGS = {  # the kubelet wants these values, and would otherwise set them for the whole machine
     "vm/overcommit_memory": "1",
@@ -55,7 +55,7 @@ def main(specification: str) -> int:
     kernel.enter(namespace)
     os.close(namespace)
     folders = [Path(folder) for folder in node["cgroups"]]
-    supervisor.remove_cgroups(folders)  # they are left over if the node was restarted
+    supervisor.remove_cgroups(folders)  # an earlier run of the node may have left cgroups
     for folder in folders:
         cgroups.make(folder)
         cgroups.join(folder)
@@ -96,7 +96,8 @@ def _first_process(node: dict[str, Any], alive: int) -> int:
 
 def _build_root(node: dict[str, Any]) -> None:
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
-    # the new root covers /proc: each machine has this path, no state directory is in it, and nothing below reads it
+    # build the new root over /proc, a path that exists on each machine, has no state directory, and is not
+    # read below
     root = Path("/proc")
     kernel.mount("tmpfs", str(root), "tmpfs", options="mode=755,size=64m")
     for entry in os.scandir("/"):

@@ -1,6 +1,6 @@
 """Names of services and of pods behind them, for the containers of a lab: a small DNS server over UDP.
 
-`SERVICE.NAMESPACE.svc.cluster.local` resolves to the addresses of the service's ready pods for every kind of service,
+`SERVICE.NAMESPACE.svc.cluster.local` resolves to the addresses of the service's ready pods forevery kind of service,
 because the lab does not route addresses of services. `HOST.SERVICE.…` resolves to the pod with this host name.
 
 Other names do not exist, because a lab has no connection to other networks. Standard library only.
@@ -125,7 +125,7 @@ def _endpoints(slices: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
 
 
 def serve(bound: socket.socket, resolve: Resolve) -> None:
-    """Answer questions on a UDP socket for ever."""
+    """Answer questions on a UDP socket forever."""
 
     class Handler(socketserver.BaseRequestHandler):
         def handle(self) -> None:

@@ -1,7 +1,7 @@
 """The network of the real nodes: `main(SPECIFICATION)`, run as a process of the lab, with the standard library only.
 
 It is a network namespace with one bridge, to which the nodes and their pods are connected. The machine does not see the
-bridge, and no route leads out. Three ways lead in and out, all through this process:
+bridge, and no route leads out. All connections across its border go through this process:
 
 - pods and kubelets reach the API server at its port on loopback, and at its service address;
 - the API server reaches kubelets and pods through HTTP CONNECT on a socket file (its egress selector);
@@ -67,7 +67,7 @@ class Network:
         return [socket.create_server((LOOPBACK, self._api_port)), socket.create_server((API_SERVICE, 443))]
 
     async def serve(self) -> None:
-        """Publish how the namespace is found, and pass bytes on until the process is killed."""
+        """Publish the path of the namespace, and forward bytes until the process is killed."""
         threading.Thread(target=registry.serve, args=(self._registry, self._images), daemon=True).start()
         threading.Thread(target=names.serve, args=(self._names, self._services.resolve), daemon=True).start()
         for entrance in self._entrances:

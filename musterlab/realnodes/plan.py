@@ -64,7 +64,7 @@ def nodes(profile: Profile, count: int, gpus: Gpus | None = None) -> tuple[RealN
 
 
 def gpu_configuration(directory: Path, name: str) -> Path:
-    """Directory with the GPUs of a node, and their changes."""
+    """Return the directory with the GPUs of a node, and their changes."""
     return directory / FOLDER / name / stack.CONFIGURATION_FOLDER
 
 
@@ -80,7 +80,7 @@ def egress_socket(directory: Path) -> Path:
 
 
 def published(directory: Path) -> Path:
-    """File that appears once the network is there."""
+    """File that the network's process creates when the network is ready."""
     return directory / FOLDER / PUBLISHED
 
 
@@ -91,11 +91,10 @@ def prepare(
     tools: Tools,
     image_archives: Sequence[Path] = (),
 ) -> None:
-    """Write everything that the processes of the nodes read; the certificates of the lab must be there.
+    """Write the files for the processes of the nodes. The certificates of the lab must exist.
 
-    Raises:
-        OSError: something cannot be written, or the path of the state directory is too long for a socket.
-        ValueError: a file of `image_archives` is no OCI archive.
+    Raises: OSError: something cannot be written, or the path of the state directory is too long for a socket.
+    ValueError: a file of `image_archives` is not an OCI archive.
     """
     folder = directory / FOLDER
     folder.mkdir(mode=0o700)
@@ -272,7 +271,8 @@ def _kubelet(node: RealNode) -> dict[str, Any]:
         "clusterDomain": "cluster.local",
         "resolvConf": "/etc/resolv.conf",
         "cgroupDriver": "cgroupfs",
-        # a cgroup for all pods would be limited to the CPUs that the node shows, and the machine has fewer
+        # the kubelet would limit a cgroup for all pods to the CPUs that the node shows, and that fails on a
+        # machine with fewer
         "cgroupsPerQOS": False,
         "enforceNodeAllocatable": [],
         "failCgroupV1": False,

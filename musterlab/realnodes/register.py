@@ -57,7 +57,7 @@ async def _equip(transport: Transport, node: RealNode) -> None:
             PROGRAMS_ANNOTATION: "; ".join(f"{role}: {program}" for role, program in roles)
         }
     await transport.patch(NODES.path(name=node.name), {"metadata": metadata})
-    # the kubelet keeps these resources, and would overwrite those that it measures
+    # The kubelet keeps resources that it does not measure. It would overwrite cpu, memory and others.
     added = {name: amount for name, amount in node.profile.capacity.items() if name not in _OF_THE_MACHINE}
     status = {"status": {"capacity": added, "allocatable": added}}
     await transport.patch(NODES.path(name=node.name, subresource="status"), status)
@@ -82,5 +82,5 @@ async def _registered(transport: Transport, name: str) -> bool:
         node = await transport.get(NODES.path(name=name), Node)
     except NotFound:
         return False
-    # before it sets conditions, the kubelet still sets the extended resources of a new node to zero
+    # until the kubelet has set conditions, it can reset the extended resources of a new node to zero
     return bool(node.status.conditions)

@@ -1,4 +1,4 @@
-"""A registry that serves one directory of images to the nodes: the part of the distribution protocol that pulls need.
+"""A registry that serves one directory of images to the nodes, with the requests that a pull needs.
 
 `?ns=gcr.io` in a request is the name of the original registry, as containerd sends it to a mirror.
 https://github.com/opencontainers/distribution-spec/blob/main/spec.md
@@ -82,7 +82,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 def serve(listening: socket.socket, directory: Path) -> None:
-    """Serve the images in `directory` on a socket that listens already, for ever."""
+    """Serve the images in `directory` on a socket that listens already, forever."""
     handler = type("Handler", (_Handler,), {"images": Images(directory)})
     address = listening.getsockname()
     with http.server.ThreadingHTTPServer(address, handler, bind_and_activate=False) as server:

@@ -2,7 +2,7 @@
 
     python -m musterlab.storage.driver LAB FOLDER NODE=KUBELET...
 
-The driver binds a folder below FOLDER into the mounts of the node that publishes it, so that all nodes see the same
+The driver bind-mounts the folder of a volume, below FOLDER, into each node that publishes it. So all nodes see the same
 bytes. LAB is the state directory of the lab. KUBELET is the folder of the kubelet of the node.
 """
 
@@ -219,7 +219,7 @@ def _described(snapshot: Stored) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def serving(folder: Path, nodes: Mapping[Path, Node]) -> AsyncIterator[None]:
-    """Serve volumes of one folder for the length of the block, at the socket of each node."""
+    """Serve volumes of one folder while the block runs, at the socket of each node."""
     volumes = Volumes(folder)
     servers = [Server([Driver(volumes, node)]) for node in nodes.values()]
     try:

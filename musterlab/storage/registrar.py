@@ -1,4 +1,4 @@
-"""Tells kubelets of a CSI driver on their node: `python -m musterlab.storage.registrar NAME ENDPOINT SOCKET...`.
+"""Registers a CSI driver with the kubelets: `python -m musterlab.storage.registrar NAME ENDPOINT SOCKET...`.
 
 It answers as Kubernetes' node-driver-registrar does, at one socket for each kubelet.
 """
@@ -57,7 +57,7 @@ class Registration:
 
 
 async def serve(name: str, endpoint: str, sockets: list[Path]) -> str:
-    """Serve at the sockets until a kubelet refuses the driver; return why."""
+    """Serve at the sockets until a kubelet refuses the driver. Return its reason."""
     registration = Registration(name, endpoint)
     servers = [Server([registration]) for _ in sockets]
     try:

@@ -1,4 +1,4 @@
-"""Serves volumes, clones and snapshots to the real nodes of a running lab for the length of a block.
+"""Serves volumes, clones and snapshots to the real nodes of a running lab while a block runs.
 
 One process of the lab's own CSI driver serves all nodes from one folder of volumes. Kubernetes' sidecars, which are
 external-provisioner and external-snapshotter, call it at the socket of the first node. A lab does not start these
@@ -73,7 +73,7 @@ _RULES: Final[tuple[Mapping[str, list[str]], ...]] = (
 
 @contextlib.contextmanager
 def storage(lab: Lab, reporter: Reporter) -> Iterator[None]:
-    """Serve storage to the real nodes for the length of the block. The volumes stay in the lab's directory.
+    """Serve storage to the real nodes while the block runs. The volumes stay in the lab's directory.
 
     Raises:
         BinariesError: no source has a program and it cannot be built.
@@ -101,7 +101,7 @@ def storage(lab: Lab, reporter: Reporter) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _alone(folder: Path, lab: Lab) -> Iterator[None]:
-    """Hold the lock of a folder of volumes for the length of the block. Raises LabError if another process has it."""
+    """Hold the lock of a folder of volumes while the block runs. Raises LabError if another process has it."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (folder / "lock").open("w") as file:
         try:
@@ -141,7 +141,7 @@ def _access(lab: Lab, folder: Path) -> str:
 
 @contextlib.contextmanager
 def bound_process(command: list[str], log: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run a program for the length of the block, or until this process ends; its output is added to `log`."""
+    """Run a program while the block runs, or until this process ends; its output is added to `log`."""
     bound = [sys.executable, "-I", "-S", str(pdeathsig_exec.__file__), str(os.getpid()), *command]
     with log.open("ab") as output:
         process = subprocess.Popen(bound, stdin=subprocess.DEVNULL, stdout=output, stderr=output)

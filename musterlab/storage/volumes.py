@@ -1,6 +1,6 @@
 """Volumes and snapshots of the lab's CSI driver: one folder each, and a copy of the bytes for a clone or a snapshot.
 
-A new folder gets its name when it is complete, so that a killed driver leaves no incomplete volume.
+A new folder is renamed to its final name when it is complete. So a killed driver leaves no incomplete volume.
 """
 
 import asyncio
@@ -119,7 +119,7 @@ class Volumes:
         return Stored(**json.loads(content))
 
     async def _once(self, kind: Kind, name: str, size_bytes: int, source: str) -> Stored:
-        """Create a volume or snapshot, or wait until a call before has created it.
+        """Create a volume or snapshot. If an earlier call is creating it, wait for that call.
 
         If the caller gives up, the copy continues, and the next call finds it.
         """
@@ -136,7 +136,7 @@ class Volumes:
         try:
             data = unfinished / _DATA
             data.mkdir()
-            data.chmod(0o777)  # pods of any user write into an empty volume
+            data.chmod(0o777)  # pods of any user must be able to write into an empty volume
             if stored.source:
                 origin = self._folder / stored.source / _DATA
                 await run("cp", "--archive", "--reflink=auto", f"{origin}/.", str(data))

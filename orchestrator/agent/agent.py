@@ -2,8 +2,8 @@
 node current.
 
 The agent continues if a part is missing. Without NVML the GpuNode has the reason; without the kubelet the last holders
-remain; without the API server the latest state is written later. If a call of NVML blocks, it blocks only the thread of
-NVML.
+remain; without the API server the latest state is written later. Calls of NVML run in a thread of their own, because
+they can block.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 FIELD_MANAGER: Final = "muster-agent"
 SAMPLE_SECONDS: Final = 1.0
 KUBELET_SECONDS: Final = 2.0
-"""Interval of the questions to the kubelet.
+"""Interval of the requests to the kubelet.
 
 A pod with a GPU fraction is bound only after the agent has named the GPU of its reservation.
 """
@@ -112,7 +112,7 @@ class Agent:
     def health_page(self) -> Page:
         """Return 503 if NVML has blocked for a minute, so that the kubelet restarts the agent.
 
-        NVML may answer a new process.
+        A new process may get an answer of NVML.
         """
         still = self._clock() - self._read_at
         if still > STUCK_SECONDS:

@@ -1,4 +1,4 @@
-"""Which pod and container a process is in, by the text of its `/proc/PID/cgroup`. Pure but for `owner_of`.
+"""Finds the pod and the container of a process from its `/proc/PID/cgroup`. Pure except for `owner_of`.
 
 The kubelet names the folders of pods, the runtime those of the containers in them:
 
@@ -7,8 +7,8 @@ The kubelet names the folders of pods, the runtime those of the containers in th
     both       /system.slice/containerd.service/kubepods-burstable-pod8d9d9b5e_….slice:cri-containerd:0f3a…
 
 containerd writes `cri-containerd-`, and a process may be in a folder below its container's. Version 1 has a line for
-each controller, version 2 one line `0::PATH`. A reader in its own cgroup namespace, such as the agent's container
-with version 2, sees paths from its own cgroup on: `/../../pod8d9d9b5e-…/0f3a…`.
+each controller, version 2 one line `0::PATH`. A reader in its own cgroup namespace, such as the agent's container with
+version 2, sees paths relative to its own cgroup: `/../../pod8d9d9b5e-…/0f3a…`.
 """
 
 import re

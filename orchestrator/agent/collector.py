@@ -1,7 +1,7 @@
-"""Joins the reports of NVML, the cgroups of processes and the kubelet about the node's GPUs, once a second.
+"""Joins the data about the node's GPUs once a second: from NVML, the cgroups of processes, and the kubelet.
 
-The collector is called in a thread of its own, because NVML can block while a GPU has a fault. Most calls are cheap.
-The processes on a GPU are read every 5 seconds, and values with rare changes every 10 seconds, one GPU after the other.
+The collector runs in a thread of its own, because NVML can block if a GPU has a fault. Most calls are cheap. The
+processes on a GPU are read every 5 seconds, and values with rare changes every 10 seconds, one GPU after the other.
 """
 
 import logging

@@ -1,8 +1,7 @@
 """Sources that the agent cannot reach. The agent continues without them.
 
-MusterError
-├── NvmlUnavailable     the driver's library is not there, or does not answer
-└── KubeletUnreachable  the kubelet's pod-resources socket
+MusterError ├── NvmlUnavailable     the driver's library is not there, or does not answer └── KubeletUnreachable  the
+kubelet's pod-resources socket does not answer
 """
 
 from orchestrator.errors import MusterError

@@ -1,4 +1,4 @@
-"""The driver's library, NVML, by NVIDIA's own binding: readings of GPUs, and the meaning of its errors.
+"""Reads GPUs from NVML, the driver's library, through NVIDIA's Python binding, and classifies its errors.
 
 Every call can fail. An unsupported value is None, and is not read again. A lost GPU raises `GpuProblem`; without a
 driver, `NvmlUnavailable` is raised, and `open` is tried again.
@@ -59,7 +59,7 @@ _MAX_EVENTS: Final = 64
 
 
 class GpuProblem(MusterError):
-    """A GPU does not answer as it should; `kind` is one of a few words, for labels."""
+    """A GPU failed to answer. `kind` is one of a few words, for the labels of metrics."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -80,7 +80,7 @@ _DIRECTORIES: Final = (
 class Nvml:
     """One opened NVML, of `driver_root` or wherever the linker finds it.
 
-    Only for one thread at a time: calls may block while a GPU is in trouble.
+    Use it from one thread at a time. Calls may block if a GPU has a fault.
     """
 
     def __init__(self, driver_root: Path | None = None) -> None:
@@ -122,7 +122,7 @@ class Nvml:
         self.gpus = ()
 
     def reprobe(self) -> None:
-        """Ask again for each GPU that did not answer when the driver was opened."""
+        """Query again each GPU that did not answer in `open`."""
         if any(not gpu.uuid for gpu in self.gpus):
             self.gpus = tuple(gpu if gpu.uuid else self._gpu(gpu.index) for gpu in self.gpus)
 
@@ -172,7 +172,7 @@ class Nvml:
         )
 
     def processes(self, gpu: Gpu) -> tuple[Process, ...]:
-        """Return the processes that compute or draw on the GPU, in the order of their pids.
+        """Return the compute and graphics processes of the GPU, sorted by PID.
 
         Raises GpuProblem and NvmlUnavailable.
         """
@@ -265,7 +265,7 @@ class Nvml:
     def _memory_used(self, gpu: Gpu, handle: Any) -> int | None:
         call = pynvml.nvmlDeviceGetMemoryInfo
         memory = self._query(gpu, call, handle, pynvml.nvmlMemory_v2)
-        if memory is None:  # drivers before 510, whose figure includes the driver's own memory
+        if memory is None:  # drivers before 510: `used` includes the memory that the driver reserves
             memory = self._query(gpu, call, handle)
         return None if memory is None else int(memory.used)
 
@@ -310,5 +310,5 @@ class Nvml:
 
 
 def _address(handle: Any) -> int:
-    """Return the target of a handle. Two handles are equal if their targets are."""
+    """Return the address in a handle, because two handles of one GPU are equal only by address."""
     return ctypes.cast(handle, ctypes.c_void_p).value or 0

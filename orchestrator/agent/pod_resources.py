@@ -1,4 +1,4 @@
-"""The devices of the node's containers: the kubelet's pod-resources API, v1, over its socket.
+"""Reads the devices of the node's containers from the kubelet's pod-resources API (v1).
 
 Only the fields that are read are described here, with the numbers and types of
 `k8s.io/kubelet/pkg/apis/podresources/v1/api.proto` (Kubernetes 1.36). protobuf skips all others.
@@ -99,7 +99,7 @@ def held_devices(response: Any) -> Iterator[HeldDevice]:
 
 
 async def list_devices(socket: Path = SOCKET, seconds: float = _SECONDS) -> list[HeldDevice]:
-    """Return which devices the containers of this node have. Raises KubeletUnreachable.
+    """Return the devices of the containers of this node. Raises KubeletUnreachable.
 
     Each call has its own connection, because a kubelet that restarts creates a new socket.
     """

@@ -26,11 +26,11 @@ SITE_GROUP: Final = "muster.site"
 KIND_WORDS: Final = frozenset({"job", "jobs"})
 AT_ONCE: Final = 32
 SHOWN_NAMES: Final = 5
-"""Maximum number of jobs that a question names."""
+"""Maximum number of job names in a confirmation prompt."""
 
 
 def _jobs(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the argument and the options that name jobs; the function gets them as `wanted`."""
+    """Add the argument and the options that choose jobs. The function gets their values as `wanted`."""
 
     @wraps(function)
     def call(
@@ -151,8 +151,9 @@ def requeue(*, wanted: "_Wanted") -> int:
 
 
 def _resume_site(inventory: Path, state_dir: Path | None) -> int:
-    """Continue the installation by the installer's command. An entry point names it, because this package does not
-    import the installer.
+    """Continue the installation by the installer's `resume`.
+
+    It is found by an entry point, because this package must not import the installer.
     """
     from importlib.metadata import entry_points
 

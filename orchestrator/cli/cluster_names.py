@@ -1,4 +1,4 @@
-"""Names in the cluster, with which a shell completes a word."""
+"""Completes names of objects in the cluster for a shell."""
 
 from collections.abc import Callable
 

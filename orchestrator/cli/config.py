@@ -1,5 +1,6 @@
-"""`muster config`: the default project and the current cluster. Scripts for newer command lines use these names of
-the commands.
+"""`muster config`: the default project and the current cluster.
+
+Scripts for Run:ai's newer command line use these names.
 """
 
 import click

@@ -53,7 +53,10 @@ class Report:
     now_us: int
     problems: list[str] = field(default_factory=list)
     answers: dict[str, str] = field(default_factory=dict)
-    """The API server's answers by problem. They name the user, so they are printed but not in the archive."""
+    """The API server's answer for each problem.
+
+    It names the user, so it is printed and not written into the archive.
+    """
     files: dict[str, str] = field(default_factory=dict)
 
     async def read(self, subject: str, reading: Awaitable[T]) -> T | None:
@@ -181,9 +184,7 @@ def project_problems(projects: Iterable[Project]) -> list[str]:
 
 
 def job_problems(jobs: Iterable[WorkloadView]) -> list[str]:
-    """Return a line for the status Error, and for each status that is not one of muster's own, such as
-    ImagePullBackOff.
-    """
+    """Return a line for each status that is Error or comes from Kubernetes, such as ImagePullBackOff."""
     counts = Counter(job.status for job in jobs if job.status == ERROR or job.status not in STATUSES)
     return [
         f"jobs: {count} with {status}; see 'muster list -A --status {status}'"

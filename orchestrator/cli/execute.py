@@ -24,7 +24,7 @@ SHELL: Final = "/bin/bash"
 class CommandOfAContainer(Command):
     """A command line with options up to the second argument.
 
-    That argument and all words behind it are the command that runs in the container, with or without `--`.
+    The second argument and all words after it are the command for the container, with or without `--`.
     """
 
     takes_tail = True
@@ -78,7 +78,10 @@ async def running(
     or_ended: bool = False,
     index: int | None = None,
 ) -> tuple[StreamClient, Target]:
-    """Return the client of the streams, and a container of a job as soon as it runs (with `or_ended`: or has ended)."""
+    """Wait until a container of a job runs, or with `or_ended` has ended.
+
+    Return the client of its streams, and the container.
+    """
     target = await client.streams.running(
         await client.scope(),
         name,

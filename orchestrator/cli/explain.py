@@ -95,7 +95,10 @@ async def read_case(
 
 
 async def _is_silent(client: "AsyncClient") -> bool:
-    """Return whether no operator leads, so that its reasons are old; False if the user may not know."""
+    """Return whether no operator leads, so that its reasons are outdated.
+
+    Return false if the user may not read the Lease.
+    """
     from orchestrator.client.leadership import silence
     from orchestrator.cluster.errors import Forbidden
 

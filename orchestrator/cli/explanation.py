@@ -48,7 +48,7 @@ class Explanation:
 
 
 def is_decided(view: WorkloadView) -> bool:
-    """Return whether the job and its nodes say all that a plan would say about it.
+    """Return whether the job and its nodes explain the job as well as a plan would.
 
     A plan is needed in these cases:
 
@@ -78,7 +78,7 @@ def pending_pods(view: WorkloadView) -> list[Pod]:
 
 
 def _is_marked(node: Node) -> bool:
-    """Return whether anything says that the node or one of its GPUs is unhealthy."""
+    """Return whether a label, annotation or condition marks the node or one of its GPUs as unhealthy."""
     metadata, status = node.metadata, node.status
     gpus = status.allocatable.get(names.GPU_RESOURCE, 0)
     return (
@@ -150,12 +150,12 @@ def written(view: WorkloadView) -> str:
 
 
 def of_containers(view: WorkloadView) -> list[str]:
-    """Return sentences about the pods that have a node."""
+    """Return sentences about the containers of pods that have a node."""
     return activity(f"{view.name} of {view.project}", view.pods, view.around)
 
 
 def without_node(view: WorkloadView) -> str:
-    """Return the sentence about a job that no decision names and whose pods have no node."""
+    """Return the sentence about a job without a reason of the operator, whose pods have no node."""
     if because := written(view) or (": ".join(view.delay) if view.delay else ""):
         return f"{view.name} of {view.project} is pending: {because.rstrip('.')}."
     because = view.waits_because or last_exit(view.pods)

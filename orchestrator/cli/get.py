@@ -20,7 +20,7 @@ KINDS: Final = {
     "templates": "template",
 }
 _LISTS: Final = frozenset(word for word in KINDS if word.endswith("s"))
-"""The words that mean a list. A job with such a name is `job NAME`."""
+"""The words that select a list. A job with such a name must be written as `job NAME`."""
 _HELP: Final = (
     "Show the details of a job: its state, its pods, and the reason if it is pending. Or those of a node, "
     "project or template."
@@ -69,7 +69,7 @@ describe = _command("describe")
 
 
 def _meant(words: tuple[str, ...]) -> tuple[str, str]:
-    """Return the kind and the name: `NAME`, or `KIND NAME` when there are two words."""
+    """Return the kind and the name in the words `NAME` or `KIND NAME`."""
     if len(words) == 1 and words[0] not in _LISTS:
         return "job", words[0]
     if len(words) == 1:

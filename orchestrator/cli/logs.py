@@ -25,7 +25,7 @@ MAX_FOLLOWED: Final = 50
 kubelet.
 """
 MAX_LINE_BYTES: Final = 64 << 10
-"""A longer line is printed in parts. For example, a progress bar with carriage returns never ends its line."""
+"""Longer lines are printed in parts. Example: a progress bar with carriage returns is one endless line."""
 _ALL: Final = -1
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
 

@@ -1,7 +1,7 @@
 """The command `muster`: finds the sub-command, and turns errors into one line and an exit code.
 
-Nothing but click is imported before a command runs: every TAB of a shell starts this process.
-The exit codes are in `EXIT_CODES`.
+Only click is imported before a command runs, because every completion in a shell starts this process. The exit codes
+are in `EXIT_CODES`.
 """
 
 import os

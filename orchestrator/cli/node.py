@@ -108,7 +108,7 @@ def uncordon(*, name: str) -> None:
 
 
 async def _foreseen(client: "AsyncClient", name: str) -> "tuple[list[Departure], Occupants]":
-    """Return the jobs on the node with their outcome by the rules of the scheduler, and the pods there."""
+    """Return the jobs on the node with their outcome in a simulated decision, and the pods on the node."""
     from orchestrator.client.leadership import silence
     from orchestrator.cluster.errors import ClusterError
     from orchestrator.simulation.capture import capture
@@ -186,7 +186,7 @@ async def _drained(
 
 
 async def _stop(client: "AsyncClient", affected: "Sequence[Departure]", occupants: "Occupants") -> None:
-    """Stop the jobs that the scheduler would not migrate. A job that cannot be stopped is named."""
+    """Stop the jobs that the scheduler would not migrate. Print the names of jobs that cannot be stopped."""
     from orchestrator.client.jobs import Scope
     from orchestrator.simulation.draining import REMAINS
 

@@ -101,7 +101,7 @@ def operator_manifests(
 ) -> str:
     """Return the manifests for these choices; `options` are further options of `render`.
 
-    Raises UsageError if `cluster` is no valid value of a label.
+    Raises UsageError if `cluster` is not a valid label value.
     """
     from orchestrator.manifests.render import render
     from orchestrator.submit.name_rules import is_label_value

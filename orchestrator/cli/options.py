@@ -1,4 +1,4 @@
-"""Forms of options that researchers know from other Kubernetes command lines and that click does not offer.
+"""Forms of options that other Kubernetes command lines have and click lacks.
 
 - `--flag=false` for booleans, and `-g=1` for short options;
 - the common options before or after the sub-command;
@@ -95,7 +95,7 @@ class Word:
 def split_words(
     command: click.Command, args: Sequence[str], without_value: frozenset[str] = frozenset()
 ) -> tuple[list[Word], tuple[str, ...] | None]:
-    """Split arguments into words after each value of an option.
+    """Split arguments into words. A word is an option with its value, or an argument.
 
     Options in `without_value` take no value. Returns the words before a bare `--`, and the arguments after it, or None
     without a `--`.
@@ -143,7 +143,7 @@ def _word(token: str, rest: Iterator[str], flags: dict[str, click.Option], takes
 
 
 def _cluster_wants_value(token: str, takes: set[str]) -> bool:
-    """Whether the last letter of `-abc` is an option whose value is the next argument."""
+    """Return whether the last letter of `-abc` is an option whose value is the next argument."""
     for place, letter in enumerate(token[1:], start=1):
         if f"-{letter}" in takes:
             return place == len(token) - 1

@@ -1,4 +1,4 @@
-"""How a simulated outcome is shown: tables for people, plain data for programs."""
+"""Prints the outcome of a simulation: tables for people, plain data for programs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How results are printed: tables for people and `awk`, JSON and YAML for programs."""
+"""Prints results: tables for people and `awk`, JSON and YAML for programs."""
 
 import json
 import re
@@ -110,7 +110,7 @@ def line(row: Sequence[str], widths: Sequence[int], status: int | None = None) -
 
 
 def in_colour() -> bool:
-    """Whether standard output is a terminal whose user has not asked for plain text (NO_COLOR)."""
+    """Return whether standard output is a terminal whose user has not asked for plain text (NO_COLOR)."""
     import os
     import sys
 

@@ -16,7 +16,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The values of the options, as texts of the command line."""
+    """The values of the options, as strings from the command line."""
 
     status: tuple[str, ...] = ()
     selector: str | None = None

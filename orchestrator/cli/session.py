@@ -44,7 +44,7 @@ def connect() -> "AsyncClient":
     level = logging.getLevelNamesMapping()[{"warn": "WARNING"}.get(word, word.upper())]
     logging.basicConfig(level=level, stream=sys.stderr)
     if level > logging.DEBUG:
-        # an interrupted loop logs its last task, which does not help people
+        # asyncio logs the last task of an interrupted loop, which does not help the user
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     return AsyncClient.of_kubeconfig(
         settings.kubeconfig,

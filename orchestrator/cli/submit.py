@@ -72,7 +72,7 @@ def submit_dist(ctx: click.Context, /, *, framework: str, **values: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """Actions after the submission of the job."""
+    """The options of actions after the submission: wait, attach, show the token, forward ports."""
 
     dry_run: str | None
     output: str | None
@@ -169,7 +169,10 @@ def _addresses(texts: Sequence[str]) -> Iterator[str]:
 
 
 def _problem(request: SubmitRequest) -> UsageError | None:
-    """Return why the flags alone do not describe a valid job (a template can add values); None if they do."""
+    """Return the error if the flags alone do not describe a valid job, or None.
+
+    A template can still add the missing values.
+    """
     try:
         request.submission(f"{request.name_prefix()}-0")
     except UsageError as error:

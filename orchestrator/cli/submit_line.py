@@ -1,4 +1,4 @@
-"""The request in the words after `muster submit`, without a cluster."""
+"""Parses the words after `muster submit` into a submission, without a cluster."""
 
 import shlex
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _NO_IMAGE = "what-if"
 def read_submission(words: Sequence[str]) -> tuple[Submission, str | None]:
     """Return the submission and the project that the words name. The words need not name an image.
 
-    Raises UsageError, and click's errors for words that are no command line of `submit`.
+    Raises UsageError, and click's errors for words that `submit` does not accept.
     """
     if not any(param.name == "kubeconfig" for param in submit.params):
         add_common_options(submit)

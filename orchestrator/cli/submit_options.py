@@ -342,7 +342,7 @@ DISTRIBUTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class OldFlag:
-    """A flag of older command lines without a meaning here: accepted with a warning, or refused."""
+    """A flag of older command lines that has no effect in muster. It is accepted with a warning, or refused."""
 
     reason: str
     refused: bool

@@ -1,4 +1,4 @@
-"""A command line of `submit` as a request: the values of its flags, each parsed once, as a Submission."""
+"""Converts the values of the flags of `submit` into a Submission. Each value is parsed once."""
 
 import getpass
 import os

@@ -1,4 +1,5 @@
-"""Suggestions for an unknown command or option: the most similar one, or muster's for a word of another program.
+"""Suggestions for an unknown command or option: the most similar one, or muster's equivalent for a word of another
+program.
 
 The words are those of Slurm (https://slurm.schedmd.com/man_index.html), of Run:ai's newer command line
 (https://run-ai-docs.nvidia.com, CLI reference) and of kubectl, looked up in November 2026.
@@ -81,7 +82,10 @@ OPTIONS: Final = (
     (("--suspended",), "--status", "--status Suspended"),
     (("--force",), "--yes", "-y/--yes"),
 )
-"""Options of other programs, the option that a command must have, and the text about it. The first entry counts."""
+"""Options of other programs, the muster option that the command must have, and the hint.
+
+The first entry that matches is used.
+"""
 
 NO_PRIORITY: Final = (
     "Training, --interactive and --interactive --preemptible have priorities of their own; 'muster edit JOB --priority "
@@ -102,7 +106,7 @@ def option_suggestion(option: str, known: Collection[str]) -> str:
 
 
 def suggestion(word: str, commands: Collection[str], group: str = "") -> str:
-    """Return the sentence to add to "No such command"; empty if no command is alike.
+    """Return the sentence to add to "No such command". Empty if no command is similar.
 
     Example: `suggestion("lst", ["list", "logs", "submit"])` returns `"Did you mean 'list'?"`.
     """

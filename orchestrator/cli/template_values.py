@@ -1,4 +1,4 @@
-"""Values of templates for a command whose flags were parsed."""
+"""Adds values of templates to the parsed flags of a command."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""This program's own standard streams, joined to those of a process in a container."""
+"""Connects the standard streams of muster with those of a process in a container."""
 
 import asyncio
 import os
@@ -25,12 +25,12 @@ _DEADLY: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def stdin_is_a_terminal() -> bool:
-    """Whether the standard input is a terminal."""
+    """Return whether the standard input is a terminal."""
     return os.isatty(_STDIN)
 
 
 def wants_terminal(*, stdin: bool, tty: bool) -> bool:
-    """Return whether the requested terminal is possible. If not, print the reason on stderr."""
+    """Return whether a requested terminal is possible. If it is not, print the reason on stderr."""
     if tty and stdin and not stdin_is_a_terminal():
         click.echo("Warning: no terminal is used, because the input is not a terminal", err=True)
         return False
@@ -43,7 +43,7 @@ def report(line: str) -> None:
 
 
 async def converse(process: RemoteProcess, *, stdin: bool, tty: bool) -> int:
-    """Join the standard streams to a process until it ends, and return its exit code.
+    """Connect the standard streams with a process until it ends, and return its exit code.
 
     With `tty` every key goes to the process, Ctrl-C too, and the process learns the size of the terminal. The settings
     of the terminal are restored in every case.

@@ -78,8 +78,9 @@ def what_if(
 
 
 def unsettled(decisions: int) -> str:
-    """Return the note for a cluster that changes without the user's changes, with the number of decisions until it is
-    stable.
+    """Return the note for a cluster that is not stable before the user's changes.
+
+    It has the number of decisions until it is stable.
     """
     return f"Note: the cluster is not at rest; compared with the result of {decisions} more decisions"
 

@@ -5,7 +5,7 @@
         jobs = await client.list_jobs()
 
 A `project` of None is the project of the default namespace in the kubeconfig's context. A `Scope` from an earlier
-look-up saves another look-up. Every operation raises MusterError.
+look-up saves a request. Every operation raises MusterError.
 
 A module that only a few operations need is imported inside these operations: most programs and commands use only a few.
 """

@@ -63,12 +63,12 @@ _QUOTA: Final = re.compile(
     r"exceeded quota: (?P<quota>\S+), requested: (?P<requested>.+), used: (?P<used>.+), limited: (?P<limit>.+)"
 )
 _NO_CSI: Final = "kubernetes.io/"
-"""Prefix of the provisioners that are built into Kubernetes, and `no-provisioner`: none of them can clone."""
+"""Prefix of provisioners that cannot clone: those built into Kubernetes, and `no-provisioner`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Maximum wait until an object is ready, in seconds (0: no wait), and the receiver of lines about the wait."""
+    """Maximum wait for an object in seconds (0: no wait), and the function that gets lines about the wait."""
 
     seconds: float = READY_SECONDS
     report: Callable[[str], None] = lambda _: None

@@ -54,13 +54,13 @@ class DrainClient:
         return Occupants(ours, len(present) - len(ours))
 
     async def mark(self, node: str) -> None:
-        """Cordon the node, and mark it as drained; another mark stays. Raises NoSuchNode."""
+        """Cordon the node, and mark it as drained unless it has another mark. Raises NoSuchNode."""
         labels = (await self._node(node)).metadata.labels
         marks = {} if labels.get(UNHEALTHY_KEY) else {UNHEALTHY_KEY: DRAINED}
         await self._patch(node, {"metadata": {"labels": marks}, "spec": {"unschedulable": True}})
 
     async def uncordon(self, node: str) -> str:
-        """Let pods on the node again. Return the mark of the node that stays, because a drain did not set it, or "".
+        """Uncordon the node, and remove the mark of a drain. Return any other mark, which stays, or "".
 
         Raises NoSuchNode.
         """
@@ -78,7 +78,7 @@ class DrainClient:
         reasons: Mapping[str, str],
         report: Callable[[str], None],
     ) -> None:
-        """Wait until no pod of muster is on the node. Raises NotDrained with the jobs that still are.
+        """Wait until no pod of muster is on the node. Raises NotDrained with the remaining jobs.
 
         `names` has the job of each pod uid, `reasons` why a job stays. `report` gets a line for each change.
         """

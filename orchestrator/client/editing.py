@@ -1,12 +1,11 @@
 """Requeues and edits workloads.
 
-Kubernetes keeps the image and the PriorityClass in the template of a Job for ever. It takes other resources only from
+Kubernetes never lets the image and the PriorityClass in the template of a Job change. Resources can change only from
 1.36 on, for a suspended Job. So an edit replaces the Job by another one of the same name:
 
-    create a suspended copy, NAME-edit   the API server checks the change; from here on nothing is lost
-    hand Services and Ingresses to it    they would be deleted with the Job
-    delete the Job, create its successor
-    hand them on, and delete the copy
+    create a suspended copy, NAME-edit   the API server checks the change; from here on nothing is lost hand Services
+    and Ingresses to it    they would be deleted with the Job delete the Job, create its successor hand them to the
+    successor, and delete the copy
 
 If a step fails, the copy stays, and the next edit of NAME continues from it. The template of a StatefulSet can change.
 
@@ -108,7 +107,10 @@ class Editor:
                 await self._change(scope, owner, change, dry_run=dry_run)
 
     async def _finish_earlier(self, scope: Scope, name: str, *, dry_run: bool) -> None:
-        """Finish an edit that was interrupted after the deletion of its Job; forget one that was before that."""
+        """Finish an earlier edit that was interrupted after the deletion of its Job.
+
+        If it was interrupted earlier, delete its copy.
+        """
         copy = await self._get(JOBS.path(scope.namespace, f"{name}{COPY_SUFFIX}"))
         of = None if copy is None else replaced(copy)
         if copy is None or of is None or of.name != name:
@@ -153,7 +155,7 @@ class Editor:
                 )
 
     async def _warn(self, scope: Scope, owner: Job | StatefulSet, change: Change) -> None:
-        """Report if no node, or not the project, can hold the new number of GPUs."""
+        """Report if the new number of GPUs exceeds every node or the limit of the project."""
         if change.gpu_milli is None:
             return
         annotations = owner.spec.template.metadata.annotations
@@ -177,7 +179,8 @@ class Editor:
             body["metadata"]["resourceVersion"] = present["metadata"]["resourceVersion"]
             body["spec"] = {"template": changed_template(present["spec"]["template"], change)}
         await self._transport.patch(path, body, params=_DRY if dry_run else {})
-        # With its pod pending, a StatefulSet does not roll a change out: from 0 replicas on, it makes the new pod.
+        # A StatefulSet does not roll out a change while its pod is pending. Scaled to 0 and back, it creates
+        # a new pod.
         if change.is_of_pods and not (dry_run or _is_suspended(owner)):
             await self._restart(scope, owner, {})
 
@@ -202,7 +205,10 @@ class Editor:
             raise
 
     async def _has_stopped(self, owner: Job | StatefulSet) -> bool:
-        """Whether the controller has seen the suspension: it must not miss it, or the pods would stay."""
+        """Return whether the controller has seen the suspension.
+
+        If the job were resumed earlier, its pods would keep running.
+        """
         path = owner.resource.path(owner.metadata.namespace, owner.metadata.name)
         if isinstance(owner, Job):
             job = await self._transport.get(path, Job)
@@ -256,7 +262,10 @@ class Editor:
             await self._transport.delete(JOBS.path(scope.namespace, metadata["name"]), uid=metadata["uid"])
 
     async def _finish(self, scope: Scope, of: Replaced, copy: Manifest) -> None:
-        """Replace the Job by its successor, of which `copy` is the description; go on from any step."""
+        """Replace the Job by its successor, which `copy` describes.
+
+        Continue from the step at which an earlier edit ended.
+        """
         name, old_uid, _ = of
         try:
             await self._add_owner(scope, name, old_uid, copy)

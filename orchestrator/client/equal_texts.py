@@ -1,7 +1,7 @@
-"""Texts that many objects have in common, kept once: namespaces, images, names of conditions, timestamps.
+"""Stores equal strings of many objects only once: namespaces, images, names of conditions, timestamps.
 
-A decoder creates a new text for every occurrence. In the pods and jobs of `musterbench web` nearly half of the memory
-is texts, and only an eighth of the texts differ from all others.
+A decoder creates a new string for every occurrence. In the pods and jobs of `musterbench web`, strings take nearly half
+of the memory, and only an eighth of them are unique.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec.structs import force_setattr
 MAX_TEXTS: Final = 20_000
 """Maximum number of different texts.
 
-If there are more, all are forgotten: most are names and uids, which occur once or twice.
+If there are more, all are dropped: most are names and uids, which occur once or twice.
 """
 MAX_LENGTH: Final = 200
 """Maximum length of a shared text. Long texts are annotations of users; sharing would keep every version of them."""

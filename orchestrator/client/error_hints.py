@@ -1,7 +1,7 @@
 """Hints for errors of the API server: no answer, an unknown user, a refusal.
 
-The server's own words name URLs and API groups; people need the context, the right and the role. The type of the error
-does not change, so that programs can tell the cases apart.
+The server's message has URLs and API groups, but people need the context, the right and the role. The type of the error
+stays, so that programs can distinguish the cases.
 """
 
 from __future__ import annotations

@@ -13,11 +13,15 @@ from orchestrator.cluster.resources import NODES, PROJECTS
 from orchestrator.cluster.transport import Transport
 
 _UNCHECKED_MILLI: Final = DEVICE_MILLI
-"""Up to this request no object is read: nearly every cluster has one GPU, and most jobs ask for one."""
+"""Requests up to this amount are not checked, because nearly every cluster has one GPU and most jobs request at most
+one.
+"""
 
 
 async def unfitting(transport: Transport, scope: Scope, pod_milli: int, pods: int) -> list[str]:
-    """Return a warning for each limit that `pods` pods which start together exceed, as far as the user may read it.
+    """Return a warning for each limit that `pods` pods, started together, exceed.
+
+    Limits that the user may not read are not checked.
 
     Each pod asks for `pod_milli`. The job is not refused: nodes can be added, and limits can change.
     """

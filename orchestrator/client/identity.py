@@ -1,7 +1,7 @@
 """The user for the cluster, and the user's rights.
 
-Nothing is stored. The API server names the user (SelfSubjectReview) and answers for each right that distinguishes two
-shipped roles (SelfSubjectAccessReview).
+Nothing is stored. The API server names the user (SelfSubjectReview). For each right that distinguishes two of muster's
+roles, it answers whether the user has it (SelfSubjectAccessReview).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class IdentityClient:
         return review.status.allowed
 
     async def user_info(self) -> UserInfo | None:
-        """Return the user that the server names, None if the server is too old or refuses."""
+        """Return the user that the server names. None if the server is too old or refuses the request."""
         body = _body(SELF_SUBJECT_REVIEWS, {})
         try:
             review = await self._transport.create(SELF_SUBJECT_REVIEWS.path(), body, _Review)

@@ -1,4 +1,4 @@
-"""Creates, lists and deletes the workloads of a project; the command line and other programs use it alike.
+"""Creates, lists and deletes the workloads of a project, for the command line and other programs.
 
 DuplicateName     the project has a workload of that name
 NoSuchWorkload    the project has no workload of that name
@@ -74,7 +74,7 @@ class NotPossible(MusterError):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A project and the namespace that its workloads live in."""
+    """A project and its namespace."""
 
     project: str
     namespace: str
@@ -152,7 +152,7 @@ class WorkloadClient:
                 objects.append(await self._create_or_replace_stale(dependent, body, params))
             undo.pop_all()
         for made in objects:
-            made["metadata"].pop("managedFields", None)  # half of an object's text, useless to a reader
+            made["metadata"].pop("managedFields", None)  # half of the object's size, and useless to people
         return objects
 
     async def free_name(self, scope: Scope, prefix: str) -> str:
@@ -242,7 +242,7 @@ class WorkloadClient:
                     raise NotPossible(
                         f"the job {name} has not started, it waits for other jobs (--after): delete it"
                     )
-                # A job that was started by hand keeps no dependency by which the operator would start it.
+                # Remove dependencies, because the operator would resume a job whose dependencies are met.
                 changed = {**(annotations or {}), names.AFTER_ANNOTATION: None}
                 await self._change(owner, {"metadata": {"annotations": changed}, "spec": {"suspend": True}})
             elif owner.spec.replicas != 0:
@@ -270,7 +270,10 @@ class WorkloadClient:
                 )
 
     async def changeable(self, scope: Scope, name: str, done: str) -> list[Job | StatefulSet]:
-        """Return the Job or StatefulSet of that name, which can be `done`. Raises NoSuchWorkload, NotPossible."""
+        """Return the Jobs or StatefulSets of that name.
+
+        Raises NoSuchWorkload, and NotPossible if none can be changed (`done` is the verb in the message).
+        """
         if not is_object_name(name):
             raise missing_job(name, scope)
         owners = await self._owners(scope.namespace, name)
@@ -335,8 +338,8 @@ class WorkloadClient:
     async def _used_paths(self, submission: Submission, scope: Scope, host: str) -> set[str]:
         """Return the paths that other Ingresses use on the host. Without a host, return the paths of all hosts.
 
-        No other project has Ingresses for the project's host. If the user cannot list Ingresses, return the short paths
-        `/<name>` of the submission, so that it uses none of them.
+        Other projects have no Ingresses for the project's host. If the user cannot list Ingresses, return the short
+        paths `/<name>` of the submission, so that it avoids them.
         """
         if submission.service_type != "ingress":
             return set()

@@ -1,4 +1,4 @@
-"""Whether an operator leads, by the Lease on which the operators elect their leader."""
+"""Detects, from the Lease of the leader election, whether an operator leads."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +19,7 @@ The operator renews it every few seconds, and the clocks of two machines may dif
 
 
 async def silence(transport: "Transport", now_us: int) -> str:
-    """Return the problem if no operator leads; empty if one does. Raises Forbidden."""
+    """Return the problem if no operator leads, or an empty string. Raises Forbidden."""
     try:
         lease = await transport.get(LEASES.path(SYSTEM_NAMESPACE, LEASE_NAME), Lease)
     except NotFound:

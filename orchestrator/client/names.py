@@ -57,28 +57,28 @@ class Names:
         self._connection.close()
 
     def projects(self) -> list[str]:
-        """All projects."""
+        """Return all projects."""
         return self._names(PROJECTS)
 
     def nodes(self) -> list[str]:
-        """All nodes."""
+        """Return all nodes."""
         return self._names(NODES)
 
     def jobs(self, project: str | None) -> list[str]:
-        """The jobs of a project (None: the default project)."""
+        """Return the jobs of a project (None: the default project)."""
         namespace = self._namespace(project)
         return [name for resource in (JOBS, STATEFUL_SETS) for name in self._names(resource, namespace)]
 
     def volumes(self, project: str | None) -> list[str]:
-        """The PVCs of a project (None: the default project)."""
+        """Return the PVCs of a project (None: the default project)."""
         return self._names(CLAIMS, self._namespace(project))
 
     def snapshots(self, project: str | None) -> list[str]:
-        """The snapshots of a project (None: the default project)."""
+        """Return the snapshots of a project (None: the default project)."""
         return self._names(VOLUME_SNAPSHOTS, self._namespace(project))
 
     def templates(self, project: str | None) -> list[str]:
-        """The templates of a project (None: the default project) and of the cluster."""
+        """Return the templates of a project (None: the default project) and of the cluster."""
         template_names: list[str] = []
         for namespace in (self._namespace(project), TEMPLATES_NAMESPACE):
             template_names += self._names(CONFIG_MAPS, namespace, f"{TEMPLATE_LABEL}=true")

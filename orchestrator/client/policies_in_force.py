@@ -1,4 +1,6 @@
-"""Whether the policies of the operator YAML are in force: without them the API server accepts violations.
+"""Checks that the admission policies of the operator YAML are in force.
+
+Without them, the API server accepts violations.
 
 The expected policies are those of `muster operator-yaml`, so there is no second list of names.
 """

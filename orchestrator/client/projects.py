@@ -49,7 +49,7 @@ class NoNamespace(MusterError):
 
 
 class OperatorSilent(MusterError):
-    """A project has had no namespace for too long: the operator, which makes it, does not run."""
+    """The operator has not created the namespace of a project in time. It probably does not run."""
 
 
 class ProjectRefused(MusterError):
@@ -114,7 +114,7 @@ class ProjectClient:
     async def wait_for_namespace(self, project: str) -> str:
         """Return the project's namespace as soon as the operator has made it.
 
-        Raises NoNamespace if the operator has written why there is no namespace, else OperatorSilent.
+        Raises NoNamespace with the operator's reason. If the operator has written none, raises OperatorSilent.
         """
         pause_seconds = _FIRST_PAUSE_SECONDS
         loop = asyncio.get_running_loop()

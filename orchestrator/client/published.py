@@ -1,4 +1,4 @@
-"""The GPUs that drivers publish in slices, as the command line counts them beside the GPUs of device plugins."""
+"""Counts, for the command line, the GPUs that drivers publish in ResourceSlices."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

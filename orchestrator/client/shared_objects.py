@@ -1,11 +1,11 @@
-"""Objects that several people's caches have in common, kept once and listed once.
+"""Shares equal objects between the caches of several people, so that each is stored once and listed once.
 
-A person sees exactly the objects that the API server sent them, or would have sent them. Users with the right to
-watch may see all objects of the request.
+A user gets only objects that the API server would send to this user: the right to watch a collection includes all its
+objects.
 
 A new cache begins with the objects of another cache of the same request, and watches from that cache's version with the
-person's own token. It shows the objects only when the API server has accepted this watch. An object from a list or
-watch is replaced by a kept object only if both are equal in every field.
+person's own token. It shows the objects only when the API server has accepted this watch. A received object is replaced
+by a stored one only if both are equal in every field.
 """
 
 from __future__ import annotations

@@ -238,7 +238,9 @@ class StreamClient:
         return entered_by(target, remote_port(self._transport, target.path("portforward"), port))
 
     async def _pods_of(self, namespace: str, *uids: str) -> AsyncGenerator[list[Pod], None]:
-        """Yield the pods that have one of `uids`, or a controller with one of them: now and at every change, for ever.
+        """Yield the pods whose own uid, or whose controller's uid, is in `uids`, now and after every change.
+
+        Never ends.
 
         Each list has the oldest pod first.
         """

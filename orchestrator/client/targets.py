@@ -1,4 +1,4 @@
-"""One container of a workload's pod: the choice of it, and errors that name its node.
+"""Chooses a container of a workload's pod, and adds the node to errors about it.
 
 NotRunning the workload has no running container, and no container started in time
 NoSuchPod       the workload has no pod of that name

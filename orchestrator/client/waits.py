@@ -61,7 +61,7 @@ async def wait_for_jobs(
         states_text = (
             ", ".join(f"{view.name} is {_words(view)}" for view in waiting) or "no answer of the cluster"
         )
-        # the cancelled look-up tells a program nothing: its traceback would hide the one line
+        # `from None`: the traceback of the cancelled look-up would hide this message
         raise WaitTimeout(f"not {goal} after {timeout_seconds:g} s: {states_text}") from None
     raise NotReached("the watch of the jobs ended")
 

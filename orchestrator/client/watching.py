@@ -1,4 +1,4 @@
-"""The lists of jobs, nodes and projects, made again after each change."""
+"""Lists of jobs, nodes and projects that are computed again after each change."""
 
 from __future__ import annotations
 

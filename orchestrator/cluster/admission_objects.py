@@ -1,4 +1,4 @@
-"""Policies by which the API server checks requests, as muster reads them; see `objects`."""
+"""Admission policies, with the fields that muster reads; see `objects`."""
 
 from __future__ import annotations
 

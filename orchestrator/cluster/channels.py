@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 ABNORMAL: Final = (None, 1006)
-"""Close codes of a connection that neither side closed."""
+"""Close codes of a connection that was lost without a close frame."""
 
 
 async def send(socket: aiohttp.ClientWebSocketResponse, channel: int, data: bytes) -> None:

@@ -17,7 +17,7 @@
     ├── NotExecutable         the container has no such command
     └── LeaseLost             leadership passed to another replica
 
-Callers catch the leaf that they can handle, and let the rest pass.
+Callers catch only the errors that they can handle.
 """
 
 from __future__ import annotations

@@ -59,10 +59,9 @@ async def evict(
             raise EvictionBlocked(error.message, status=error.status, reason=error.reason) from error
     except NotFound:
         return
-    except (
-        Conflict,
-        Invalid,
-    ):  # another uid in a patch is Invalid (uid is immutable), in an eviction Conflict
+    except (Conflict, Invalid):
+        # If the pod has another uid, the patch fails with Invalid, because a uid is immutable, and the eviction
+        # with Conflict.
         if await _is_there(transport, namespace, name, uid):
             raise
 

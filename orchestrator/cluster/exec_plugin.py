@@ -34,7 +34,7 @@ class ExecPlugin:
     """The command of a user; it runs again when its credentials expire."""
 
     def __init__(self, user: Entry, cluster: Entry) -> None:
-        """Raises ConfigurationError if the kubeconfig does not say which command, or asks for an unknown version."""
+        """Raises ConfigurationError if the kubeconfig has no command, or an unknown API version."""
         self._user, self._cluster = user, cluster
         self._config: dict[str, Any] = user.fields["exec"]
         self._lock = threading.Lock()

@@ -1,8 +1,8 @@
 """One connection to a port of a pod, through the API server.
 
 The protocol is `v4.channel.k8s.io` with two channels, data and error, each of which begins with the port's number in
-two bytes. The protocol cannot end only one direction. When the local end has sent its last byte, the far end does not
-learn of it. The whole connection ends when the far end closes it, or is silent for `LINGER_SECONDS`.
+two bytes. The protocol cannot close a single direction, so the far end does not notice the end of the local input. The
+connection ends when the far end closes it, or is silent for `LINGER_SECONDS` after the last local byte.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ DEVICE_MILLI: Final = 1000
 def gpu_milli(gpus: Decimal | str | int) -> int:
     """Return a number of GPUs in thousandths of a device, exactly.
 
-    Raises ValueError if it is no decimal number, is negative, above a million, or has more than three places.
+    Raises ValueError if it is not a decimal number, is negative or above a million, or has more than three places.
     """
     try:
         value = Decimal(gpus)

@@ -3,13 +3,14 @@
 from typing import Final
 
 MAX_DIGITS: Final = 18
-"""Below 2**60: no sum of such numbers reaches the planner's value for unlimited, and Python refuses to convert
-numbers of some thousand digits.
+"""Keeps numbers below 2**60, so that no sum reaches the planner's value for unlimited.
+
+It also avoids Python's error for numbers with thousands of digits.
 """
 
 
 def whole_number(text: str) -> int | None:
-    """Return the number that 1 to 18 ASCII digits write; None for every other text.
+    """Return the number in a text of 1 to 18 ASCII digits. Return None for any other text.
 
     Example: `whole_number("+5")` returns `None`.
     """

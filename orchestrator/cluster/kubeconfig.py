@@ -1,8 +1,8 @@
 """Address and credentials of an API server: kubeconfig files and the service account of a pod.
 
-The order is kubectl's: the named file, then $KUBECONFIG (a list of files, merged), then ~/.kube/config, then the
-pod's service account. Certificates and tokens are read here. `exec_plugin` runs a command (`exec`). The official
-`kubernetes` package, an extra, serves an `auth-provider`.
+The order is kubectl's: the named file, then $KUBECONFIG (a list of files, merged), then ~/.kube/config, then the pod's
+service account. Certificates and tokens are read here. `exec_plugin` runs the command of an `exec`. An `auth-provider`
+needs the official `kubernetes` package, an extra.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ def _add_certificate(
 def tls_context(authority: bytes | None) -> ssl.SSLContext:
     """Return a context that trusts the PEM certificates in `authority`; if it is None, the certificates of the system.
 
-    Raises ssl.SSLError or ValueError if they are no certificates.
+    Raises ssl.SSLError or ValueError if they are not certificates.
     """
     context = ssl.create_default_context(cadata=authority.decode("ascii") if authority else None)
     # From 3.13 Python also refuses authorities without a key identifier. Clusters have such authorities.

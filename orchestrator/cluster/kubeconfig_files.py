@@ -1,4 +1,4 @@
-"""Kubeconfig files as they are on the disk: found, read, merged, and replaced whole."""
+"""Finds, reads and merges kubeconfig files, and replaces a file atomically."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def read_document(file: Path) -> dict[str, Any]:
 
 
 def replace_file(file: Path, text: str) -> None:
-    """Write a file whole or not at all; it keeps its mode. Raises ConfigurationError."""
+    """Replace a file atomically. It keeps its mode. Raises ConfigurationError."""
     target = file.resolve()
     try:
         mode = target.stat().st_mode & 0o7777

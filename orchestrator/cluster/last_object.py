@@ -1,10 +1,11 @@
-"""The object that the process handles at this moment, in a file that outlives the process.
+"""Records the object that the process handles in a file, so that after a crash the next start finds the object that
+caused it.
 
     handle an object ──> its bytes are in the file ──> handled: the file is marked empty
                    └──> the process ends: its next start finds the object
 
-The file is a memory map: to note an object costs a copy of its bytes and no system call. The note survives SIGKILL, the
-memory limit of the container and faults of libraries, because its pages belong to the kernel.
+The file is memory-mapped, so a note costs a copy of the object's bytes and no system call. The kernel owns the pages,
+so the note survives SIGKILL, an OOM kill and a segmentation fault.
 """
 
 import logging
@@ -54,7 +55,7 @@ class LastObject:
 
     `found` is the object that the previous process was handling when it ended; None if there was none.
 
-    A note within another note changes nothing: the outer object counts.
+    Notes can be nested. The outer object counts.
     """
 
     def __init__(self, file: Path | None = None) -> None:

@@ -1,8 +1,8 @@
 """Leader election on a Lease: of several replicas at most one acts.
 
 Time is measured with a monotonic clock of this process. Another replica's lease counts as expired only if this process
-has seen no change of the lease for the lease's whole duration. So clocks that differ between machines, or that are set,
-do no harm.
+has seen no change of the lease for the lease's whole duration. So it does not depend on the wall clocks of the
+machines.
 
 Each write has the resourceVersion that the replica read. If two replicas write with the same resourceVersion, the
 server refuses the second write.
@@ -43,8 +43,8 @@ class LeaseElection:
     or by hand: `await election.acquire()`, then `hold()` beside the work, and `release()` at the end. Ask
     `is_leader()` right before each write (fencing).
 
-    `is_leader()` becomes false by itself `lease_seconds` minus `renew_seconds` after the last successful renewal, even
-    if this process was stopped in between. Others can take the lease only `lease_seconds` after that renewal.
+    `lease_seconds` minus `renew_seconds` after the last successful renewal, `is_leader()` becomes false by itself, even
+    if the process was suspended in between. Others can take the lease only `lease_seconds` after that renewal.
 
     Raises ValueError unless 0 < 2 * renew_seconds <= lease_seconds. `clock` is monotonic, `wall_clock` is only
     written into the Lease for people to read; both give seconds.
@@ -88,7 +88,7 @@ class LeaseElection:
         self._seen_at = -math.inf
 
     def is_leader(self) -> bool:
-        """Whether this replica may act now."""
+        """Return whether this replica may act now."""
         return self._held is not None and self._clock() < self._leads_until()
 
     async def acquire(self) -> None:
@@ -184,7 +184,7 @@ class LeaseElection:
         return False
 
     async def _check_holder(self) -> None:
-        """After a failed write, find out whether another replica leads.
+        """Read the lease after a failed write. Raise LeaseLost if another replica leads.
 
         The write may have succeeded and only its answer was lost.
         """

@@ -5,8 +5,8 @@ They have only the fields that muster uses. Decoding skips the rest, so a list o
 `msgspec.structs.replace`.
 
 Decode whole objects with these structs, but do not write a decoded object back: skipped fields would be lost. Write
-with a patch, or create new objects. An encoded struct leaves out fields that equal their defaults. So a patch made from
-a struct could not set a field to its default: patch with a mapping.
+with a patch, or create new objects. An encoded struct leaves out fields with their default value, so a patch from a
+struct cannot reset a field to its default. Use a mapping for a patch.
 
 `gc=False` keeps the garbage collector from walking the caches. It is safe because no struct can be part of a reference
 cycle.

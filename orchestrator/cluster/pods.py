@@ -26,14 +26,14 @@ class ResourceRequirements(Wire, frozen=True):
 
 
 class EnvironmentVariable(Wire, frozen=True):
-    """One variable of a container; `value` is empty where it comes from elsewhere."""
+    """One variable of a container. `value` is empty if the value comes from another source."""
 
     name: str
     value: str = ""
 
 
 class ContainerPort(Wire, frozen=True):
-    """A port that a container listens on; with a `host_port` it is that port of the node."""
+    """A port of a container. With a `host_port`, it is also that port of the node."""
 
     container_port: int
     name: str = ""
@@ -247,7 +247,7 @@ class PodSpec(Wire, frozen=True):
 
 
 class ContainerStateWaiting(Wire, frozen=True):
-    """The container has not started yet, and why."""
+    """The container has not started yet. `reason` and `message` say why."""
 
     reason: str = ""
     message: str = ""

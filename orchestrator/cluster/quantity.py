@@ -54,15 +54,15 @@ def _rounded_up(value: Decimal) -> int:
 
 @lru_cache(maxsize=4096)
 def memory_bytes(quantity: str) -> int:
-    """Return a quantity of memory or storage in bytes; a part of a byte is rounded up.
+    """Return a quantity of memory or storage in bytes, rounded up.
 
-    Raises ValueError if it is no quantity.
+    Raises ValueError if it is not a quantity.
     """
     return _rounded_up(_decimal(quantity))
 
 
 def memory_mib(quantity: str) -> int:
-    """Return a quantity of memory in MiB; a part of a MiB is rounded up. Raises ValueError if it is no quantity.
+    """Return a quantity of memory in MiB, rounded up. Raises ValueError if it is not a quantity.
 
     Example: `memory_mib("1500Ki")` returns `2`.
     """
@@ -71,18 +71,18 @@ def memory_mib(quantity: str) -> int:
 
 @lru_cache(maxsize=4096)
 def cpu_milli(quantity: str) -> int:
-    """Return a quantity of CPU in thousandths of a core; a part of a thousandth is rounded up.
+    """Return a quantity of CPU in thousandths of a core, rounded up.
 
-    Raises ValueError if it is no quantity.
+    Raises ValueError if it is not a quantity.
     """
     return _rounded_up(_decimal(quantity) * 1000)
 
 
 @lru_cache(maxsize=4096)
 def thousandths(quantity: str) -> int:
-    """Return a quantity of any resource in thousandths of its unit; a part of a thousandth is rounded up.
+    """Return a quantity of any resource in thousandths of its unit, rounded up.
 
-    Raises ValueError if it is no quantity.
+    Raises ValueError if it is not a quantity.
     """
     value = _decimal(quantity)
     _rounded_up(value)  # raises if the value is above MAX_QUANTITY
@@ -93,7 +93,7 @@ def thousandths(quantity: str) -> int:
 def whole_count(quantity: str) -> int:
     """Return a quantity of whole things, such as pods or devices: `110`, or `1k` as the API server writes 1000.
 
-    Raises ValueError if it is no quantity, is negative or no whole number.
+    Raises ValueError if it is not a quantity, negative, or not a whole number.
     """
     value = _decimal(quantity)
     if value < 0 or value > MAX_QUANTITY or value != value.to_integral_value():
@@ -125,7 +125,7 @@ def format_bytes(size_bytes: int) -> str:
 def parse_time(timestamp: str) -> int:
     """Return an RFC 3339 timestamp in microseconds since the epoch; finer parts are cut off.
 
-    Raises ValueError if it is no timestamp or has no time zone.
+    Raises ValueError if it is not a timestamp or has no time zone.
 
     Example: `parse_time("1970-01-01T01:00:00+00:30")` returns `1800000000`.
     """

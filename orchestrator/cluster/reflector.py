@@ -109,9 +109,8 @@ class Reflector(Generic[T]):
     """A cache of one kind of object.
 
     `objects` maps uid to object. It is always the same mapping, which the reflector changes between awaits. `on_change`
-    gets each difference after the cache has it; an error from `on_change` ends `run`. After a list only true
-    differences are reported: an object of an unchanged resourceVersion is not. A reused name is a deletion and then an
-    addition.
+    gets each difference after it was applied to the cache. An error from `on_change` ends `run`. After a list, objects
+    with an unchanged resourceVersion are not reported. A reused name is reported as a deletion and an addition.
 
     An object that cannot be decoded is counted and logged, and its previous state is kept. If the state were dropped, a
     pod would seem to free its GPUs because of an unknown field. `undecodable` has, by uid, the metadata of these
@@ -222,7 +221,7 @@ class Reflector(Generic[T]):
                 await asyncio.sleep(0)
 
     async def _watch_on(self) -> None:
-        """Watch again and again from the last version seen; raise when only a list can help."""
+        """Watch repeatedly from the last version seen. Raise when a new list is necessary."""
         in_a_row = 0
         while True:
             try:

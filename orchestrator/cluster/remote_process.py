@@ -36,7 +36,10 @@ HEARTBEAT_SECONDS: Final = 40.0
 STDIN_BYTES_PER_MESSAGE: Final = 32 << 10
 
 _NOT_EXECUTABLE = re.compile(r'exec: ("[^"]*"): (.*)$')
-"""The end of a container runtime's message about a command that it cannot run, after the prefixes of several layers."""
+"""Matches the end of a container runtime's message about a command that cannot be executed.
+
+Before it come prefixes of several layers.
+"""
 
 
 class _Cause(msgspec.Struct):

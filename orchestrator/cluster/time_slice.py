@@ -10,7 +10,7 @@ MAX_SLICE_SECONDS: Final = 0.05
 
 
 class TimeSlice:
-    """The time slice of a watch: as long as the other tasks ran before it, within the two bounds.
+    """The time slice of a watch. It is as long as the preceding run of the other tasks, within a minimum and a maximum.
 
     Example: the answers to 128 bindings occupy the event loop for 30 ms. Then the watch takes events for 30 ms. With
     slices of 8 events the watch took 270 events a second, fewer than the API server sends. `clock` gives monotonic

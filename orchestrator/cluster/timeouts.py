@@ -6,8 +6,8 @@ from typing import Final
 OPERATOR_REQUEST_SECONDS: Final = 2.5
 """Maximum time of a bind, an eviction or another write of the operator.
 
-A leader stops some seconds before its lease expires, and this time is no longer than those seconds. So no request of a
-former leader is under way when the next one reads the cluster.
+A leader sends no request in the last seconds before its lease expires, and those are at least as many. So no request of
+a former leader is running when the next leader reads the cluster.
 """
 KUBELET_SECONDS: Final = 1.0
 """Maximum time that `top node` waits for the next answer of a kubelet.
@@ -35,7 +35,7 @@ KEEP_ALIVE_SECONDS: Final = 30
 class Limits:
     """The bounds of a request of a `Transport`.
 
-    `request_seconds` is for all of it, `connect_seconds` for the connection. A watch may be silent for
+    `request_seconds` bounds the whole request, `connect_seconds` its connection. A watch may be silent for
     `watch_grace_seconds` longer than its requested duration. A request is tried at most `attempts` times, after
     `backoff_seconds` that double each time. If the server asks for a delay above `max_retry_after_seconds`, the request
     is not repeated. `connections` is the maximum number of concurrent requests.

@@ -189,7 +189,7 @@ async def _lead(
         def note(reading: Reading, decision: Plan) -> None:
             nonlocal is_first
             projects.note(reading, decision)
-            if is_first:  # all other long-lived objects exist after the first decision
+            if is_first:  # after the first decision, all other long-lived objects exist as well
                 asyncio.get_running_loop().call_soon(freeze_caches)
                 is_first = False
 

@@ -7,7 +7,7 @@ A field of `OperatorConfig` with `_option` is one option. These forms are derive
 - the values of the Helm chart and their schema,
 - the record `muster-settings`.
 
-A new option costs two edits: its field here, and the code that reads the field.
+A new option needs two edits: its field here, and the code that reads the field.
 """
 
 from dataclasses import dataclass, field, fields

@@ -1,4 +1,4 @@
-"""The allocator: whether a group of claims fits on a node beside the current allocations, and with which devices.
+"""Decides whether a group of claims fits on a node beside the current allocations, and with which devices.
 
 A decision makes a `group` of a pod's claims once, calls `allocate` for each node, and records a result with
 `ledger.take`. `ledger.rollback` undoes a trial. `observe` gets all slices and classes; results for unchanged slices are
@@ -119,7 +119,10 @@ class DeviceAllocator:
         return (candidate.device_id for candidate in self._inventory.on_node(place).candidates)
 
     def overfull(self) -> frozenset[DeviceId]:
-        """Return the devices that are allocated beyond their capacity, which only two schedulers together can cause."""
+        """Return the devices that are allocated beyond their capacity.
+
+        This happens only if two schedulers allocate them at the same time.
+        """
         return frozenset(
             device_id
             for device_id in self.ledger.parted
@@ -127,7 +130,7 @@ class DeviceAllocator:
         )
 
     def is_overfull(self, device_id: DeviceId, consumed: Mapping[str, int]) -> bool:
-        """Whether an amount in `consumed` exceeds the device's capacity."""
+        """Return whether an amount in `consumed` exceeds the device's capacity."""
         return self._inventory.is_overfull(device_id, consumed)
 
     def has_counters(self, device_id: DeviceId) -> bool:

@@ -18,7 +18,7 @@ class CounterBook:
         self._free: dict[Pool, dict[CounterName, int]] = {}
 
     def has_capacity(self, candidate: Candidate) -> bool:
-        """Whether the pool has enough of its counters left for the device."""
+        """Return whether the pool has enough of its counters left for the device."""
         free = self._of_pool(candidate.pool)
         return all(nano <= free.get(name, 0) for name, nano in _consumed_by(candidate.device).items())
 

@@ -48,7 +48,7 @@ _REPETITION: Final = re.compile(r"\{(\d*),?(\d*)\}")
 _UNICODE_CLASS: Final = re.compile(r"\\[pP]")
 _WIDE_CLASS: Final = re.compile(r"\[|\.|\\[DSWC]")
 _MAX_REPETITIONS: Final = 1000
-"""RE2 refuses patterns with more repetitions."""
+"""Maximum number of repetitions in a pattern of RE2."""
 _PATTERN_NS: Final = 400
 """Cost of compiling one character of a pattern; a character class costs _WIDE_NS, a Unicode class _UNICODE_NS more."""
 _WIDE_NS: Final = 5_000

@@ -96,7 +96,7 @@ Use = tuple[str, ...]
 
 
 def uses(tree: Tree) -> frozenset[Use] | None:
-    """Return the properties of `device` that the expression reads; None if they are not fixed in the tree.
+    """Return the properties of `device` that the expression reads. None if they cannot be derived from the tree.
 
     Example: `device.attributes["gpu.nvidia.com"].model` is one property; `device.attributes.all(d, …)` returns None.
     """

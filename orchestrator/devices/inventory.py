@@ -1,4 +1,4 @@
-"""All published ResourceSlices, and the view that each node has of them; both are kept between decisions."""
+"""All published ResourceSlices, and the pools that each node can use of them. Both are kept between decisions."""
 
 from collections.abc import Iterable, Mapping, Set
 
@@ -22,7 +22,10 @@ class NodeDevices:
 
 
 def is_overfull(slices: Iterable[ResourceSlice], device_id: DeviceId, consumed: Mapping[str, int]) -> bool:
-    """Whether an amount exceeds the device's capacity in these slices of its pool; false for an unknown device."""
+    """Return whether an amount exceeds the device's capacity in these slices of its pool.
+
+    False for an unknown device.
+    """
     listed = tuple(slices)
     newest = max((published.generation for published in listed), default=0)
     for published in listed:
@@ -87,11 +90,11 @@ class Inventory:
         return self._nodes_of.get(pool_id, frozenset())
 
     def is_overfull(self, device_id: DeviceId, consumed: Mapping[str, int]) -> bool:
-        """Whether `consumed` exceeds the device's capacity; false for an unknown device."""
+        """Return whether `consumed` exceeds the device's capacity; false for an unknown device."""
         return is_overfull(self._by_pool.get(device_id[:2], ()), device_id, consumed)
 
     def has_counters(self, device_id: DeviceId) -> bool:
-        """Whether the device consumes counters of its pool."""
+        """Return whether the device consumes counters of its pool."""
         return any(
             device.counters
             for published in self._by_pool.get(device_id[:2], ())

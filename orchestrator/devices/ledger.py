@@ -24,24 +24,27 @@ class DeviceLedger:
         self.loosened: list[PoolId] = []
 
     def is_held(self, device_id: DeviceId) -> bool:
-        """Whether a claim holds the whole device."""
+        """Return whether a claim holds the whole device."""
         return device_id in self._exclusive
 
     @property
     def has_doubles(self) -> bool:
-        """Return whether two claims hold the same whole device, which only two schedulers together can cause."""
+        """Return whether two claims hold the same whole device.
+
+        This happens only if two schedulers allocate it at the same time.
+        """
         return any(count > 1 for count in self._exclusive.values())
 
     def is_shared(self, device_id: DeviceId) -> bool:
-        """Whether a claim holds a share of the device."""
+        """Return whether a claim holds a share of the device."""
         return device_id in self._shares
 
     def is_occupied(self, device_id: DeviceId) -> bool:
-        """Whether a claim holds the device or a share of it."""
+        """Return whether a claim holds the device or a share of it."""
         return device_id in self._exclusive or device_id in self._shares
 
     def has_share(self, device_id: DeviceId, share_id: str) -> bool:
-        """Whether a claim holds the share with this id."""
+        """Return whether a claim holds the share with this id."""
         return share_id in self._shares.get(device_id, _NOTHING)
 
     @property

@@ -169,7 +169,7 @@ class Matches:
 
 
 def tolerates_taints(request: Request, device: Device) -> bool:
-    """Whether the request tolerates the taints of the device. Only NoSchedule and NoExecute count."""
+    """Return whether the request tolerates the taints of the device. Only NoSchedule and NoExecute count."""
     return all(
         taint.effect not in {"NoSchedule", "NoExecute"}
         or any(

@@ -207,8 +207,8 @@ class RequestChoice:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A common value of the attribute for all devices of the named requests (by default of all requests), or
-    `distinct` values.
+    """A constraint: the devices of the named requests (by default of all) have one common value of the attribute, or
+    with `distinct` different values.
     """
 
     attribute: str
@@ -216,7 +216,7 @@ class Constraint:
     requests: tuple[str, ...] = ()
 
     def covers(self, request: Request) -> bool:
-        """Whether the constraint applies to devices of the request."""
+        """Return whether the constraint applies to devices of the request."""
         return not self.requests or request.parent in self.requests or request.name in self.requests
 
 

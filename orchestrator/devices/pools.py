@@ -1,4 +1,4 @@
-"""The pools of devices as one node sees them: which slices count, and whether they are complete and valid."""
+"""The pools of devices for one node: the slices that it can use, and whether they are complete and valid."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,14 +56,17 @@ class Pool:
 
 
 def is_available(place: NodePlace, nodes: NodeChoice) -> bool:
-    """Whether the node is among `nodes`."""
+    """Return whether the node is among `nodes`."""
     if nodes.node_name:
         return nodes.node_name == place.name
     return nodes.all_nodes or any(matches_term(place, term) for term in nodes.terms or ())
 
 
 def matches_term(place: NodePlace, term: NodeTerm) -> bool:
-    """Whether the node matches all requirements. The only field is `metadata.name`. An empty term matches no node."""
+    """Return whether the node matches all requirements.
+
+    The only field is `metadata.name`. An empty term matches no node.
+    """
     if not term.expressions and not term.fields:
         return False
     fields = {"metadata.name": place.name}
@@ -100,7 +103,7 @@ def _is_relevant(place: NodePlace, published: ResourceSlice, features: Features)
     ):
         return False
     if published.counter_sets:
-        return True  # every node that uses devices of a pool needs the pool's counters
+        return True  # counters count for every node that uses devices of the pool
     if not published.nodes.is_empty:
         return is_available(place, published.nodes)
     return bool(published.per_device_nodes) and any(

@@ -21,7 +21,7 @@ _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
 class NotAQuantity(ValueError):
-    """The text is no quantity as Kubernetes writes them."""
+    """The text is not a valid quantity of Kubernetes."""
 
 
 @lru_cache(maxsize=4096)
@@ -55,7 +55,7 @@ def whole(nano: int) -> int:
 
 
 def format_nano(nano: int) -> str:
-    """Return the quantity as text: with a binary suffix if one fits, with a decimal one if it is no whole number.
+    """Return the quantity as text: with a binary suffix if one fits, with a decimal suffix if it is not a whole number.
 
     Example: `format_nano(1500000000)` returns `'1500m'`.
     """

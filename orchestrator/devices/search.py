@@ -1,7 +1,7 @@
 """The search for devices: claim by claim, request by request, device by device, with backtracking.
 
-The first solution counts. The order is that of kube-scheduler: pools by driver and name, slices by name, devices as
-listed; pools with binding conditions are last. So muster and kube-scheduler choose the same subrequest.
+The search returns the first solution. The order is that of kube-scheduler, so both choose the same subrequest: pools by
+driver and name, slices by name, devices as listed. Pools with binding conditions are last.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -331,7 +331,7 @@ class Search:
         return True
 
     def _is_forbidden(self, request: Request, candidate: Candidate) -> bool:
-        """Whether counters or taints exclude the device."""
+        """Return whether counters or taints exclude the device."""
         device = candidate.device
         if device.counters and not self._features.partitionable_devices:
             return True
@@ -381,7 +381,10 @@ class Search:
         self._remove_from_constraints(claim, request)
 
     def _charges_counters(self, candidate: Candidate) -> bool:
-        """Whether the choice consumes the device's counters: not if the device or a share of it is in use already."""
+        """Return whether the choice consumes the device's counters.
+
+        If the device or a share of it is in use already, it does not.
+        """
         device_id = candidate.device_id
         return bool(candidate.device.counters) and not (
             self._ledger.is_occupied(device_id)
@@ -390,7 +393,10 @@ class Search:
         )
 
     def _likeness(self, candidate: Candidate) -> object:
-        """Return a key that is equal for devices that can be exchanged in the current state of the search."""
+        """Return a key of the device.
+
+        Devices with equal keys are interchangeable in the current state of the search.
+        """
         device, device_id = candidate.device, candidate.device_id
         return (
             self._ledger.is_held(device_id),

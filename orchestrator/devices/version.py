@@ -17,7 +17,7 @@ _ELEMENTS: Final = 3
 
 
 class NotAVersion(ValueError):
-    """The text is no semantic version."""
+    """The text is not a semantic version."""
 
 
 @lru_cache(maxsize=4096)

@@ -23,8 +23,8 @@ _TOKEN_SECONDS = 24 * 3600
 async def install(transport: Transport, cluster: str, *, replicas: int) -> int:
     """Apply the operator YAML and wait until the API serves projects; returns the number of objects.
 
-    Applying it again changes nothing.
-    Raises subclasses of ClusterError, and ConfigurationError when the CRD is not served in time.
+    It can be applied repeatedly. Raises subclasses of ClusterError, and ConfigurationError when the CRD is not served
+    in time.
     """
     objects = documents(render(cluster, replicas=replicas))
     for body in objects:

@@ -62,7 +62,7 @@ REQUEST_ANNOTATIONS: Final = (
     names.GPU_MEMORY_ANNOTATION,
     names.PREEMPTIBLE_ANNOTATION,
 )
-"""Annotations that muster read before it bound the pod: they must not change on a pod with a node."""
+"""Annotations of a pod's request. They must not change after the pod was bound."""
 
 TRIDENT_GROUP: Final = "trident.netapp.io"
 
@@ -74,7 +74,7 @@ CLAIM_ANNOTATIONS: Final = tuple(
         *("cloneFromPVC", "cloneFromSnapshot", "splitOnClone", "readOnlyClone"),
     )
 )
-"""Trident's annotations of PersistentVolumeClaims that concern the new volume alone, or PVCs of the same namespace.
+"""Trident's annotations that a PVC may have, because they affect only its new volume, or PVCs of the same namespace.
 
 All other annotations of Trident are refused. Imports, export policies and shares reach volumes outside the namespace.
 """
@@ -198,12 +198,12 @@ def render(
     taints_nodes: bool = False,
     web: WebDeployment | None = None,
 ) -> str:
-    """Return the operator YAML of `cluster` as one text of several documents, the same for the same arguments.
+    """Return the operator YAML of `cluster`. The same arguments give the same text.
 
     - `operator_arguments`: further options of `muster operator`.
     - `require_devices_variable`: pods must set the devices for the NVIDIA runtime.
-    - `agent`: None: there are agents if there are replicas. They use `runtime_class`. With `driver_root` the driver
-      is in that directory. With `limits_gpu_memory` they install the library for GPU fractions.
+    - `agent`: if it is None, there are agents if there are replicas. They use `runtime_class`. With `driver_root` the
+      driver is in that directory. With `limits_gpu_memory` they install the library for GPU fractions.
     - `taints_nodes`: the operator may set the taint of nodes that are out of service.
     - `web`: None: there are no pages.
     """

@@ -1,7 +1,7 @@
-"""The templates of the operator YAML, filled in twice: with values, and with expressions of a Helm chart.
+"""Fills in the templates of the operator YAML: with values, or with expressions for a Helm chart.
 
 For a chart a value that a site chooses is an `Expression`, and a condition on it becomes a condition of Go's templates.
-All else is filled in as for the operator YAML, so that chart and operator YAML cannot differ.
+All other values are filled in as for the operator YAML, so that chart and operator YAML cannot differ.
 """
 
 import re

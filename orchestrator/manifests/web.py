@@ -6,7 +6,7 @@ from typing import Final
 
 DEFAULT_WEB_CERTIFICATE: Final = "muster-web-tls"
 PROMETHEUS_URL: Final = r"https?://[A-Za-z0-9.\[\]:-]+(/[A-Za-z0-9_./~-]*)?"
-"""Allowed addresses of a Prometheus: without characters that mean something in YAML."""
+"""Allowed addresses of a Prometheus. They have no characters with a meaning in YAML."""
 _PORT: Final = r"([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _SERVER: Final = rf"https://[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:{_PORT})?"
 PUBLIC_URL: Final = f"{_SERVER}/?"

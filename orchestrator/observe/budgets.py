@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets in the planner's terms: the protected pods, and how many of them may be evicted now."""
+"""Converts PodDisruptionBudgets for the planner: the protected pods, and the number of them that may be evicted now."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -26,9 +26,9 @@ class Budgets:
     ) -> tuple[Budget, ...]:
         """Return the budgets for pods (by uid), sorted by name. Afterwards `skipped` has the unreadable budgets.
 
-        `evicted` are pods (uids) whose eviction has begun and is not shown by the watch: they count as evicted. A
-        budget whose status is older than its specification allows no eviction. `refused` has, by uid, why the API
-        server refused the eviction of a pod just now.
+        `evicted` are pods (uids) whose eviction has begun, although the watch does not show it yet. They count as
+        evicted. A budget whose status is older than its specification allows no eviction. `refused` maps the uid of a
+        pod to the reason if the API server has recently refused its eviction.
         """
         read = [Budget(f"an answer to the last try ({why})", 0, (uid,)) for uid, why in refused.items()]
         skipped: list[SkippedObject] = []

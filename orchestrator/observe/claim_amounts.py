@@ -1,8 +1,8 @@
 """The number or memory of GPUs in requests and allocations of ResourceClaims, as quotas count them. Pure.
 
-A DeviceClass is a class of GPUs if its selectors accept a published GPU. Of a request's alternatives, the first with
-GPUs counts. An amount of memory of a shared GPU counts as a fraction. If the same pod has other GPUs too, each fraction
-counts as a whole GPU.
+A DeviceClass is a class of GPUs if its selectors accept a published GPU. If a request has alternatives, the first
+alternative with GPUs counts. An amount of memory of a shared GPU counts as a fraction. If the pod also has whole GPUs,
+each fraction counts as a whole GPU.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""ResourceClaims as they will be after the started allocations are written.
+"""The ResourceClaims, as if all started allocations were already written.
 
 watch ──> note ──────────────┐
 grants ──> assume ──> the claim as it will be ──> Reader
@@ -57,7 +57,7 @@ class ClaimCache:
         return nodes
 
     def assume(self, key: str, claim: dra.ObservedClaim) -> None:
-        """Assume until `forget` that the claim is allocated like `claim`."""
+        """Assume, until `forget`, that the claim has the state `claim`."""
         self._assumed[key] = claim
         self._changed.add(key)
 
@@ -101,7 +101,7 @@ class ClaimCache:
 
     @staticmethod
     def is_made(claim: ResourceClaim) -> bool:
-        """Whether the claim was created for the GPUs of the pod that owns it."""
+        """Return whether the claim was created for the GPUs of the pod that owns it."""
         return NAME_INFIX in key_of(claim) and claim.metadata.controller is not None
 
     def made_for(self, pod: Pod) -> str | None:
@@ -148,7 +148,7 @@ class ClaimCache:
                 discard(self._keys_on, name, key)
 
     def _is_overfull(self, device_id: dra.DeviceId) -> bool:
-        """Whether the claims that share the device have more than its capacity."""
+        """Return whether the claims that share the device have more than its capacity."""
         consumed: dict[str, int] = {}
         claims = (self._claims.get(key) for key in self._holders.get(device_id, ()))
         for listed in claims:

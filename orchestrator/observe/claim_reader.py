@@ -1,4 +1,5 @@
-"""The effects of ResourceSlices, DeviceClasses and ResourceClaims on nodes and pods, updated by changes.
+"""Computes the effects of ResourceSlices, DeviceClasses and ResourceClaims on nodes and pods, and updates them after
+changes.
 
 If several pods share a claim, its GPUs count only for the oldest bound pod. If none is bound, they count for the oldest
 pod of each workload. A terminating pod is chosen only if all bound users terminate.
@@ -74,7 +75,10 @@ class ClaimReader:
         return self._users_of(changed) | owners
 
     def dynamic(self) -> dra.DynamicResources:
-        """Return all these objects in the planner's terms; the same object as before if nothing changed."""
+        """Return all slices, classes and claims for the planner.
+
+        If nothing changed, return the same object as before.
+        """
         if self._dynamic is None:
             self._dynamic = dra.DynamicResources(self.slices.slices, self.slices.classes, self.cache.claims())
         return self._dynamic
@@ -221,8 +225,8 @@ class ClaimReader:
             raise UnreadableRequest(f"its ResourceClaim {key} was not made for it")
 
     def _is_counted(self, key: str, pod: Pod, workload: Collection[str] | None) -> bool:
-        """Whether the claim's GPUs count for this pod: an allocation counts once, a request once for each pending
-        workload.
+        """Return whether the claim's GPUs count for this pod: an allocation counts once, a request once for each
+        pending workload.
 
         If several pending workloads share the claim, its GPUs count for each of them, because each can be the first to
         start.
@@ -238,7 +242,7 @@ class ClaimReader:
         return first.metadata.uid == pod.metadata.uid
 
     def _is_given_up(self, key: str) -> bool:
-        """Whether all bound users of the claim are terminating, so that it will lose its devices."""
+        """Return whether all bound users of the claim are terminating, so that it will lose its devices."""
         running = [user for user in self._users.get(key, _NO_USERS).values() if user.spec.node_name]
         return bool(running) and all(map(_leaves, running))
 
@@ -264,12 +268,12 @@ class ClaimReader:
 
 
 def may_have_claims(pod: Pod) -> bool:
-    """Whether the pod names claims, or a claim that was created for its GPUs."""
+    """Return whether the pod names claims, or a claim that was created for its GPUs."""
     return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
 
 
 def gets_gpus_by_claims(pod: Pod) -> bool:
-    """Whether the pod has claims and gets no GPUs from a device plugin."""
+    """Return whether the pod has claims and gets no GPUs from a device plugin."""
     return may_have_claims(pod) and not has_gpus_of_plugin(pod)
 
 

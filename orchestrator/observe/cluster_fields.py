@@ -1,4 +1,4 @@
-"""The fields of the PodSpec of a pod in a cluster: each is implemented, irrelevant (with a reason), or refused.
+"""The rules for each field of a PodSpec in a cluster: implemented, irrelevant (with a reason), or refused.
 
 A test compares them with the OpenAPI document of the API server, so that no field of a newer Kubernetes is ignored.
 """

@@ -1,18 +1,16 @@
 """The kinds of controllers of other projects, and the gang size that each of them implies. Pure.
 
-A controller's `Gang` are the pods that must run together: a number of pods, or groups by a label of the pods. If the
-controller creates a group only after other groups run or have ended, the group is `later`: a gang that waited for it
-would wait for ever.
+A controller's `Gang` are the pods that must run together: a number of pods, or groups by a label of the pods. Some
+controllers create a group only after other groups run or have ended. The gang does not require such a group, called
+`later`, because it would wait forever.
 
     JobSet            every replicated job with all pods of all its Jobs; those that wait for others (`dependsOn`,
-                      `InOrder`) are later
-    LeaderWorkerSet   each group for itself: leader and workers; workers that are made after the leader are later
-    RayCluster        the head, and of each group of workers `minReplicas`
-    PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob
-                      `runPolicy.schedulingPolicy.minAvailable`, else all replicas, of elastic workers the fewest
-    MPIJob            likewise; a launcher that is made when the workers are ready is not waited for
-    TrainJob, RayJob  that of the JobSet or RayCluster that it makes
-    any other         one pod: Deployment, StatefulSet, Job
+    `InOrder`) are later LeaderWorkerSet   each group is a gang: leader and workers; workers that are created after the
+    leader are later RayCluster        the head, and of each group of workers `minReplicas` PyTorchJob, TFJob,
+    XGBoostJob, PaddleJob, JAXJob `runPolicy.schedulingPolicy.minAvailable`; without it all replicas, or the minimum of
+    elastic workers MPIJob            the same; a launcher that is created when the workers are ready is not required
+    TrainJob, RayJob  the gang of the JobSet or RayCluster that it creates any other         one pod: Deployment,
+    StatefulSet, Job
 
 The fields are those of `cluster.controller_objects`. The labels and rules come from the same trees:
 jobset: labels in api/jobset/v1alpha2/jobset_types.go; pkg/webhooks/pod_webhook.go refuses the other pods of a Job with
@@ -125,7 +123,7 @@ def _key(api_version: str, kind: str) -> tuple[str, str]:
 
 
 def climbs(kind: tuple[str, str], parent: tuple[str, str]) -> bool:
-    """Whether the pods below an object of `kind` belong to the workload of its owner, of kind `parent`."""
+    """Return whether the pods below an object of `kind` belong to the workload of its owner, of kind `parent`."""
     if parent in ROOTS:
         return False
     known = CONTROLLERS.get(kind)

@@ -1,4 +1,4 @@
-"""The GPUs that the bound pods of all namespaces hold, computed again for the nodes that changed.
+"""Computes the GPUs that bound pods of all namespaces hold, again for each node that changed.
 
 On most nodes muster bound every pod, so the annotations name all devices. On other nodes, devices are assigned in this
 order:
@@ -10,8 +10,8 @@ order:
 
 So a pod that a user bound to a node by hand does not get devices that are nominated there.
 
-A device plugin itself chooses the GPUs of a pod. If an agent has reported them, its report counts, for pods of every
-scheduler. Before the report, muster's annotation counts, unless another pod holds the GPU.
+A device plugin chooses the GPUs of a pod itself. If the agent has reported these GPUs, the report counts for pods of
+every scheduler. Before the report, muster's annotation counts, unless another pod holds the GPU.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -164,7 +164,9 @@ class DeviceReader:
     def _work_out(
         self, name: str, tenants: Mapping[str, Tenant], assigned: dict[str, tuple[int, ...]]
     ) -> dict[str, tuple[int, ...]]:
-        """Return, by uid, the devices of pods that muster did not bind; after an agent's report, of all pods."""
+        """Return the devices by pod uid: of pods that muster did not bind, or of all pods if there is an agent's
+        report.
+        """
         node = NodeDevices(self._gpus_of(name))
         for uid, devices in assigned.items():
             node.occupy(tenants[uid].request, devices)
@@ -174,7 +176,8 @@ class DeviceReader:
             tenants[uid] for uid in sorted(tenants, key=lambda uid: _age(tenants[uid])) if uid not in assigned
         ]
         admitted = [tenant for tenant in in_order if _is_as_muster_writes(tenant)]
-        # fractions first: their reservation pod holds exactly this GPU, while any GPUs serve a request for whole GPUs
+        # fractions first, because their reservation pod holds exactly this GPU; a request for whole GPUs can
+        # have any
         admitted.sort(key=lambda tenant: not tenant.request.is_shared)
         held = assigned | _settle(node, admitted)
         in_order = [tenant for tenant in in_order if tenant.pod.metadata.uid not in held]
@@ -223,7 +226,7 @@ def _miscounted(
 
 
 def _is_as_muster_writes(tenant: Tenant) -> bool:
-    """Whether muster bound the pod, and its annotation has the requested number of devices."""
+    """Return whether muster bound the pod, and its annotation has the requested number of devices."""
     if tenant.is_foreign or not is_admitted(tenant.pod):
         return False
     request = tenant.request
@@ -231,7 +234,7 @@ def _is_as_muster_writes(tenant: Tenant) -> bool:
 
 
 def _is_there(tenant: Tenant) -> bool:
-    """Whether the kubelet has admitted the pod, or the pod is foreign."""
+    """Return whether the kubelet has admitted the pod, or the pod is foreign."""
     return tenant.is_foreign or bool(tenant.pod.status.start_time)
 
 

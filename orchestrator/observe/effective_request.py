@@ -1,4 +1,5 @@
-"""The effective request of a pod by Kubernetes' formula: sidecars, init containers, resizes, pod level and overhead.
+"""Computes the effective request of a pod as Kubernetes does, with sidecars, init containers, resizes, pod-level
+requests and overhead.
 
 kube-scheduler and the kubelet compute the same request: `PodRequests` of k8s.io/component-helpers 0.36. Amounts are in
 thousandths of the unit. The API server rounds each quantity up to thousandths when it stores the pod. Pure.
@@ -96,7 +97,10 @@ def _at_pod_level(pod: Pod, resource: str, total: int) -> int:
 
 
 def _effective(pod: Pod, desired: int, actual: Quantities, allocated: Quantities, resource: str) -> int:
-    """Return the largest amount of a resize. The desired amount does not count if the node can never give it."""
+    """Return the largest of the desired, actual and allocated amounts during a resize.
+
+    An infeasible desired amount does not count.
+    """
     held = max(_parsed(actual, resource), _parsed(allocated, resource))
     return held if _is_infeasible(pod) else max(desired, held)
 

@@ -23,7 +23,10 @@ MADE_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
 MAX_NAME: Final = 253
 PART_REQUEST: Final = "gpu-part"
 IS_SHAREABLE: Final = "device.allowMultipleAllocations"
-"""The selector for fractions: a driver that does not share its GPUs would give a whole GPU for each fraction."""
+"""The selector for fractions.
+
+Without it, a driver that cannot share GPUs would allocate a whole GPU for each fraction.
+"""
 
 
 @dataclass(frozen=True, slots=True)

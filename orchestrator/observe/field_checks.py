@@ -1,6 +1,6 @@
 """The API server's checks of values: numbers, times, addresses, labels and selectors. Pure.
 
-Files for a simulation do not pass an API server. A value that it would refuse must not affect a decision.
+No API server checks the files of a simulation. A value that it would refuse must not affect a decision.
 """
 
 import ipaddress

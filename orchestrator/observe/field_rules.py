@@ -15,7 +15,7 @@ Place: TypeAlias = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """A field of which only these values are implemented."""
+    """A rule: only these values of the field are implemented."""
 
     values: tuple[str, ...]
 
@@ -106,7 +106,7 @@ def _problems_of_fields(
 
 
 def is_counted_whole(resource: str) -> bool:
-    """Whether Kubernetes requires whole numbers of the resource: extended resources and hugepages.
+    """Return whether Kubernetes requires whole numbers of the resource: extended resources and hugepages.
 
     Example: `is_counted_whole("hugepages-2Mi")` returns `True`.
     """

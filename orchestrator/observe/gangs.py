@@ -1,4 +1,4 @@
-"""The minimum number of running pods of a workload: by annotations, else by the kind of controller.
+"""Computes the gang minimum of a workload from annotations or, without them, from its kind of controller.
 
 Succeeded pods do not count as missing, so a gang near its end is smaller than before. Pure.
 """

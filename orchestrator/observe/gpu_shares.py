@@ -56,7 +56,7 @@ def share_annotations(shares: Iterable[Share]) -> dict[str, str]:
 
 
 def without_shares(pod: Pod) -> dict[str, str]:
-    """Return the annotations for a pod without reservations. They replace the values of its template by empty ones."""
+    """Return the annotations for a pod without reservations: empty values, which replace those of its template."""
     return {key: "" for key in _WRITTEN if pod.metadata.annotations.get(key)}
 
 
@@ -71,10 +71,10 @@ def gpu_of_reservation(node: GpuNode | None, name: str) -> GpuState | None:
 
 
 def free_instead(node: GpuNode | None, expected: Mapping[int, tuple[str, str]]) -> dict[int, int]:
-    """Return, by GPU that the kubelet unexpectedly gave to another pod, an idle GPU that replaces it.
+    """Return a replacement, an idle GPU, for each GPU that the kubelet unexpectedly gave to another pod.
 
-    `expected` has, by GPU index, namespace and name of the pod that should get the GPU and has not been reported with
-    it.
+    `expected` maps a GPU's index to the namespace and name of the pod that muster bound to it, if no report shows it
+    there yet.
     """
     states = () if node is None else node.spec.gpus
     holders = {state.index: {(holder.namespace, holder.pod) for holder in state.holders} for state in states}

@@ -19,8 +19,7 @@ from orchestrator.observe.published_gpus import PublishedGpus
 from orchestrator.observe.request import MAX_AMOUNT, MAX_DEVICES
 
 NEVER_US: Final = 1 << 62
-"""A time after all other times. It stands for an unknown time since which a node is not ready, so the pods of the
-node stay.
+"""A time later than all others. If it is unknown since when a node is not ready, this time keeps its pods on the node.
 """
 
 
@@ -41,7 +40,7 @@ class NodeHealth:
 
 
 def gives_gpus_twice(node: Node, published: PublishedGpus | None) -> bool:
-    """Whether both a device plugin and a DRA driver give the node's GPUs to pods."""
+    """Return whether both a device plugin and a DRA driver give the node's GPUs to pods."""
     return published is not None and str(node.status.allocatable.get(GPU_RESOURCE, 0)) != "0"
 
 
@@ -85,7 +84,7 @@ def lost_gpus(node: Node) -> str:
 
 
 def refuses_pods(node: Node, published: PublishedGpus | None) -> tuple[int, ...]:
-    """Return the GPUs because of which the node can start no pod with GPUs, although its other GPUs are healthy.
+    """Return the GPUs that keep the node from starting any pod with GPUs, although its other GPUs are healthy.
 
     NVIDIA's device plugin queries all GPUs of a node to choose the best set, and fails if one does not answer. The
     kubelet then rejects each pod that is bound there.

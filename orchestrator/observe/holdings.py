@@ -1,4 +1,4 @@
-"""The GPUs of one node that bound pods hold, if muster's annotations do not name them. Pure.
+"""Derives the GPUs of bound pods on one node if muster's annotations do not name them. Pure.
 
     muster bound it              its annotation names its GPUs
     another scheduler bound it   its annotation is not reliable; the number of requested GPUs counts
@@ -41,7 +41,7 @@ class NodeDevices:
                 self._held_milli[device] += share_milli
 
     def fits(self, request: Request, devices: Sequence[int]) -> bool:
-        """Whether the pod could hold these devices in addition to the added pods."""
+        """Return whether the pod could hold these devices in addition to the added pods."""
         share_milli = self._share_milli(request)
         return len(devices) == _count(request) and all(
             device in self._usable and self._held_milli[device] + share_milli <= DEVICE_MILLI

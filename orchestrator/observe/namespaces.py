@@ -1,8 +1,8 @@
-"""The namespaces of projects: the Project object decides, never a label alone, because others can set labels.
+"""Decides which namespace belongs to a project. A label alone is not enough, because other users can set labels.
 
-A project has one namespace. Either its `spec.namespace` names it, and the namespace's label names the project, so that
-both of their administrators agree. Or it is `muster-NAME`, which the operator creates, and whose owner reference has
-the uid of the Project. Kubernetes' own namespaces, `default` and muster's own namespace never belong to a project.
+A project has one namespace. Usually it is `muster-NAME`, which the operator creates with the uid of the Project in its
+owner reference. Otherwise `spec.namespace` of the Project names it and its label names the project, so that both
+administrators have agreed. Kubernetes' own namespaces, `default` and muster's own namespace never belong to a project.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,9 @@ RESERVED: Final = frozenset({"default", SYSTEM_NAMESPACE})
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a namespace can belong to no project: Kubernetes' own, muster's own, and `default`."""
+    """Return whether the namespace is reserved and so cannot belong to a project: Kubernetes' own, muster's own, and
+    `default`.
+    """
     return name in RESERVED or name.startswith(RESERVED_PREFIXES)
 
 
@@ -50,8 +52,9 @@ def objection(namespace: Namespace, project: Project) -> str:
 
 
 def names_its_project(namespace: Namespace, project: str) -> bool:
-    """Whether the label and an owner reference of a namespace name this project. The uid is not compared, because users
-    without the right to read Projects call this.
+    """Return whether the label and an owner reference of a namespace name this project.
+
+    The uid is not compared, because users without the right to read Projects call this.
     """
     return namespace.metadata.labels.get(PROJECT_LABEL) == project and any(
         reference.api_version.startswith(f"{GROUP}/")

@@ -1,4 +1,4 @@
-"""The nodes of a snapshot. A node is read again after its change, or a change of pods of other schedulers on it."""
+"""Reads the nodes of a snapshot. A node is read again after it, or a pod of another scheduler on it, has changed."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

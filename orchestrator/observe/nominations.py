@@ -3,8 +3,8 @@
     a pending pod          status.nominatedNodeName: n2, muster.dev/nominated-devices: "0,1"
     a pod that is evicted  muster.dev/successor-nomination: "n2:0,1", for the pod that its controller makes next
 
-Users can write the annotations of their pods, but not the status, and they cannot evict. So an annotation counts only
-together with a field that only the API server and the operator's account can write.
+Users can write annotations of their pods, but cannot write their status or evict them. So an annotation counts only
+together with a field that only the API server or the operator's account can write.
 """
 
 from typing import Any, Final
@@ -47,7 +47,7 @@ def nomination_of(pod: Pod) -> Placement | None:
 
 
 def shows_nomination(pod: Pod) -> bool:
-    """Whether the pod has a nomination, even an unreadable one."""
+    """Return whether the pod has a nomination, even an unreadable one."""
     if pod.status.phase in FINISHED:
         return False
     leaves = pod.metadata.deletion_timestamp is not None
@@ -106,7 +106,7 @@ def _is_evicted(pod: Pod) -> bool:
 
 
 def _devices(text: str) -> tuple[int, ...] | None:
-    """Return the indices in the order of the text; None if muster would not write such a text.
+    """Return the indices in the order of the text. None for a text that muster does not write.
 
     Example: `_devices("0,1")` returns `(0, 1)`.
     """

@@ -1,4 +1,4 @@
-"""The owners of pods, listed once, for programs that read a cluster and then end."""
+"""Lists the owners of pods once, for programs that read a cluster and exit."""
 
 from __future__ import annotations
 

@@ -1,13 +1,11 @@
-"""The workload of a pod: its owners are followed to the topmost owner that counts. Pure.
+"""Finds the workload of a pod by following its owners to the topmost one that counts. Pure.
 
-    pod ──> Job ──> JobSet            the workload is the JobSet
-    pod ──> ReplicaSet ──> Deployment the Deployment
-    pod ──> Job ──> CronJob           the Job: a CronJob makes one workload after the other
-    pod ──> Thing                     the Thing, of any kind
-    pod                               the pod; or all pods of its name, if they request a gang
+    pod ──> Job ──> JobSet            the workload is the JobSet pod ──> ReplicaSet ──> Deployment the Deployment pod
+    ──> Job ──> CronJob           the Job: each Job of a CronJob is a workload of its own pod ──> Thing
+    the Thing, of any kind pod                               the pod; or all pods of its name, if they request a gang
 
 An owner of a kind that `controllers` does not know counts if it can be read. An owner in another namespace does not
-count, because the author of a pod can write any owner reference.
+count, because users can write any owner reference into a pod.
 """
 
 from collections.abc import Iterable, Mapping
@@ -125,12 +123,12 @@ class Owners:
                 top = above
         identifier, name = _name(top, pod)
         if is_open and top is reference:
-            # the pod's author can have written the uid of an owner in another namespace
+            # a user can have written the uid of an owner in another namespace
             identifier = f"{metadata.namespace}/{identifier}"
         return Chain(identifier, name, top.kind, owner, tuple(uids), gang, is_open, complete)
 
     def is_part(self, owner: Object) -> bool:
-        """Whether an object belongs to the workload of an owner above it, so that it is no workload itself."""
+        """Return whether an object belongs to the workload of one of its owners, so it is not a workload itself."""
         above = owner.metadata.controller
         if above is None or not climbs((owner.resource.group, owner.resource.kind), key_of(above)):
             return False

@@ -1,4 +1,4 @@
-"""The pods of all namespaces as they will be after the operator's started requests are carried out.
+"""The pods of all namespaces, as if all started requests of the operator had succeeded.
 
     watch ──────────────────> note ──┐
     executor ──> bind, evict, nominate ──> a pod as it will be ──> Reader
@@ -27,7 +27,7 @@ from orchestrator.observe.request import devices_text
 from orchestrator.planner.placements import Placement
 
 _NOT_YET: Final = "9999-12-31T23:59:59Z"
-"""The deletion timestamp of a pod whose eviction the watch has not shown. No other pod counts as its successor yet."""
+"""The deletion timestamp of a pod whose eviction the watch has not shown. So no pod counts as its successor yet."""
 
 
 class PodCache:

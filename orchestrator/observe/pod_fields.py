@@ -1,4 +1,6 @@
-"""Rules for the fields of a PodTemplateSpec and of a PodStatus: read, or irrelevant with a reason; others are refused.
+"""Rules for the fields of a PodTemplateSpec and a PodStatus: read, or irrelevant with a reason.
+
+All other fields are refused.
 
 The names are those of Kubernetes 1.36. A field of a later version is refused until it has a rule here.
 """

@@ -15,7 +15,7 @@ _NOT_STARTED: Final = frozenset(("ContainerCannotRun", "StartError"))
 """Reasons of terminated containers whose process the runtime could not start."""
 
 HOPELESS: Final = frozenset(("InvalidImageName", "ErrImageNeverPull"))
-"""Reasons of waiting containers that a later attempt of the kubelet does not remove."""
+"""Reasons of waiting containers that no further attempt of the kubelet can repair."""
 _TOO_LITTLE: Final = "OutOf"
 """Prefix of the kubelet's reason if its node lacks a resource. The name of the resource follows: `OutOfcpu`."""
 _REJECTED: Final = frozenset(
@@ -49,12 +49,12 @@ def ends_by_us(pod: Pod) -> int:
 
 
 def has_started(pod: Pod) -> bool:
-    """Whether a process of a container, or of an init container, has run."""
+    """Return whether a process of a container, or of an init container, has run."""
     return any(map(_has_run, _containers(pod)))
 
 
 def never_started(pod: Pod) -> bool:
-    """Whether the pod is bound and no process of it has run, so that an eviction loses nothing.
+    """Return whether the pod is bound and no process of it has run, so that an eviction loses nothing.
 
     If the runtime repeatedly fails to start a container, the pod is Running without a process.
     """
@@ -66,9 +66,9 @@ def never_started(pod: Pod) -> bool:
 
 
 def is_rejected(pod: Pod) -> bool:
-    """Whether the kubelet rejected the pod, or the pod failed before a process ran.
+    """Return whether the kubelet rejected the pod, or the pod failed before a process ran.
 
-    After its restart, a kubelet can reject pods that ran. Deleted and disrupted pods do not count as rejected.
+    A restarted kubelet can reject pods that were running. Deleted and disrupted pods do not count as rejected.
     """
     status = pod.status
     if status.phase != "Failed" or not pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
@@ -156,7 +156,7 @@ def _containers(pod: Pod) -> Iterator[ContainerStatus]:
 def _has_run(container: ContainerStatus) -> bool:
     if _runs(container.state) or _runs(container.last_state):
         return True
-    # A restart count alone proves no run: the runtime also restarts containers that it could not start.
+    # The restart count alone does not prove that a process ran: it also counts restarts after a failed start.
     return bool(container.restart_count) and container.last_state.terminated is None
 
 

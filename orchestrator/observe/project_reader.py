@@ -34,7 +34,7 @@ class ProjectReader:
             if is_there
             else None
         )
-        if planned != self._made.get(name):  # otherwise only its status changed
+        if planned != self._made.get(name):  # if it is equal, only the status has changed
             put(self._made, name, planned)
             self._tuple = None
 

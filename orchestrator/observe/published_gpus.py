@@ -1,6 +1,7 @@
 """The GPUs that a DRA driver publishes in ResourceSlices, by node: order, memory, model and taints. Pure.
 
-Drivers list devices in any order, which can change after a restart. So the index of a GPU is its position by name.
+Drivers list devices in an order that can change after a restart. So the index of a GPU is its position when sorted by
+name.
 """
 
 import re

@@ -1,11 +1,11 @@
-"""Snapshots one after the other, at a cost that depends on the changes between them.
+"""Makes the next snapshot from the changes since the last one.
 
     changes of the caches ──────────> note ──> touched workloads, nodes ──> read ──> snapshot
                                        ^
     requests under way ──> PodCache ───┘
 
 For the next snapshot, only the objects that a change concerns are read again. If the result is equal, it stays the same
-object, so the planner can skip it. Examples are a pod of which only the status changed, and the heartbeat of a node.
+object, so the planner can skip it. Examples: a pod whose status alone changed, or a node's heartbeat.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -70,7 +70,7 @@ def read(observed: Observed, settings: Settings = DEFAULT_SETTINGS, hints: Hints
 class Reader:
     """Builds snapshots of the cluster from changes. `volumes` has the PVCs, PersistentVolumes and StorageClasses.
 
-    The executor assumes its requests in `pods` and `claims`, so snapshots have pods and claims as they will be.
+    The executor assumes its requests in `pods` and `claims`, so a snapshot shows them as already carried out.
     Kubernetes does not store when a gang lost a pod, so the first snapshot without the pod sets `stale_since_us`.
     `last` notes the object that is being read.
     """
@@ -119,7 +119,7 @@ class Reader:
         return self._workloads.behind
 
     def is_of_a_project(self, namespace: str) -> bool:
-        """Whether a namespace belongs to a project."""
+        """Return whether a namespace belongs to a project."""
         return namespace in self._namespaces.project_of
 
     def note_failure(self, failure: model.Rejection) -> None:
@@ -252,7 +252,7 @@ class Reader:
         self._stuck.note_pod(pod, is_there=is_ours or is_outsider)
         self._failed.note_pod(pod, is_there=is_ours)
         self._nodes.note_foreign(pod, pod.spec.node_name if runs_elsewhere and not is_outsider else "")
-        # if pods get GPUs by claims, the claims name these GPUs
+        # GPUs by claims are counted from the claims
         by_claims = gets_gpus_by_claims(pod)
         self._devices.note_pod(
             pod, is_there=is_there and not by_claims, is_foreign=not (is_ours or is_outsider)
@@ -266,11 +266,12 @@ class Reader:
     def _note_dynamic(self, changed: DynamicObject, *, is_there: bool) -> None:
         gpu_class = self.claims.slices.gpu_class
         self._touch(*self.claims.note(changed, is_there=is_there))
-        if self.claims.slices.gpu_class != gpu_class:  # the class of GPUs also concerns pods without claims
+        # A change of the class of GPUs also affects pods without claims.
+        if self.claims.slices.gpu_class != gpu_class:
             self._workloads.touch_all()
 
     def _is_ours(self, uid: str) -> bool:
-        """Whether the pod (uid) belongs to a workload of the snapshot."""
+        """Return whether the pod (uid) belongs to a workload of the snapshot."""
         return uid in self._outsiders or self._workloads.pod(uid) is not None
 
     def _touch(self, nodes: Iterable[str], pods: Collection[str]) -> None:

@@ -31,7 +31,7 @@ def _replaced(pods: Iterable[tuple[Pod, model.Pod]]) -> frozenset[str]:
         made_us, removed_us = time_us(pod.metadata.creation_timestamp), _removed_us(pod)
         if planned.state is model.PodState.RELEASING and removed_us and not _keeps_its_name(pod):
             terminating.append((removed_us, planned.id))
-        if not removed_us or made_us < removed_us:  # otherwise a pod could count as its own successor
+        if not removed_us or made_us < removed_us:  # a pod must not count as its own successor
             created.append(made_us)
     if not terminating:
         return frozenset()
@@ -46,7 +46,7 @@ def _replaced(pods: Iterable[tuple[Pod, model.Pod]]) -> frozenset[str]:
 
 
 def _keeps_its_name(pod: Pod) -> bool:
-    """Whether the successor has the same name, and so cannot exist before the pod's end."""
+    """Return whether the successor has the same name. If so, it cannot exist before the pod's end."""
     controller = pod.metadata.controller
     return controller is not None and controller.kind == "StatefulSet"
 

@@ -111,9 +111,10 @@ def scalar_names(pod: Pod) -> set[str]:
 
 
 def amount_of_scalar(name: str, quantity: str) -> int:
-    """Return the amount of a resource other than GPUs, CPU and memory, in its unit; a fraction of a byte is rounded up.
+    """Return the amount of a resource other than GPUs, CPU and memory, in its unit; bytes are rounded up.
 
-    Raises ValueError if it is no quantity, is negative, or is not a whole number where Kubernetes requires one.
+    Raises ValueError if it is not a quantity, is negative, or is a fraction although Kubernetes requires a whole
+    number.
 
     Example: `amount_of_scalar("hugepages-2Mi", "4Mi")` returns `4194304`.
     """
@@ -150,12 +151,15 @@ def held_on_node(pod: Pod) -> Held:
 
 
 def is_admitted(pod: Pod) -> bool:
-    """Whether muster bound the pod. The annotation has the pod's own uid, which its template cannot know."""
+    """Return whether muster bound the pod.
+
+    Its annotation then has the pod's own uid, which a template cannot contain.
+    """
     return pod.metadata.annotations.get(ADMITTED_ANNOTATION) == pod.metadata.uid
 
 
 def is_reservation(pod: Pod) -> bool:
-    """Whether the pod is a reservation pod of muster. The pods that share its GPU are counted, not this pod."""
+    """Return whether the pod is a reservation pod of muster. The pods that share its GPU are counted, not this pod."""
     metadata = pod.metadata
     return metadata.namespace == SYSTEM_NAMESPACE and metadata.labels.get(RESERVATION_LABEL) == "true"
 
@@ -199,9 +203,9 @@ def has_gpus_of_plugin(pod: Pod) -> bool:
 
 
 def readable_request(pod: Pod) -> Request:
-    """Return the request of a bound pod that cannot be read as a whole.
+    """Return an approximate request of a bound pod whose request is partly unreadable.
 
-    Each resource is read separately. An unreadable amount counts as more than any node has.
+    Each resource is read separately. An unreadable amount counts as MAX_AMOUNT.
     """
 
     def read(resource: str) -> int:
@@ -284,7 +288,10 @@ def pod_request(pod: Pod) -> Request:
 
 
 def asks_the_same(before: Pod, after: Pod) -> bool:
-    """Whether `pod_request` returns the same for two states of one pod. The comparison is cheaper than parsing."""
+    """Return whether `pod_request` returns the same for two states of one pod.
+
+    The comparison is cheaper than parsing.
+    """
     one, other = before.spec, after.spec
     return (
         one.containers == other.containers

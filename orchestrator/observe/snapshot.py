@@ -2,7 +2,7 @@
 
 The pods with the same topmost owner (`owners`) are one workload; a pod without an owner is a workload of one pod. A
 workload is as old as its owner, so an evicted job keeps its position in the queue. Kubernetes' timestamps are whole
-seconds. If `muster submit` recorded a time within a second of the timestamp, that time counts.
+seconds. A more precise time of `muster submit` counts if it is within a second of the timestamp.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -197,7 +197,7 @@ def _sum(amounts: Iterable[int | None], everything: int) -> int:
 
 
 def belongs(pod: Pod) -> bool:
-    """Whether the pod is bound, or is pending and neither deleted nor gated."""
+    """Return whether the pod is bound, or is pending and neither deleted nor gated."""
     if pod.spec.node_name:
         return True
     return pod.metadata.deletion_timestamp is None and not pod.spec.scheduling_gates
@@ -296,7 +296,7 @@ class Together:
     """The pods of one workload, oldest first, as Kubernetes object and planner object, with facts about the workload.
 
     `chain` has its owners, `succeeded` its succeeded pods. `stale_since_us` is the time since which the gang is below
-    its minimum; it has an effect only while the gang is below it.
+    its minimum. It is ignored if the gang is complete.
     """
 
     uid: str
@@ -372,7 +372,7 @@ def created_at_us(owner: Object | None, first: Pod) -> int:
     created = time_us(metadata.creation_timestamp)
     submitted = time_us(first.metadata.annotations.get(SUBMITTED_AT_ANNOTATION, ""))
     created = submitted if -model.SECOND_US <= submitted - created < model.SECOND_US else created
-    # An earlier time than that of the creation does not count: users can write the annotation.
+    # Users can write the annotation, so a time before the creation does not count.
     return max(created, time_us(metadata.annotations.get(QUEUED_SINCE_ANNOTATION)))
 
 
@@ -383,13 +383,13 @@ def priority(owner: Object | None, first: Pod) -> int:
 
 
 def _may_be_taken_back(together: Together) -> bool:
-    """Return whether a pod is declared preemptible, or is bound by another scheduler, without a check of the quota."""
+    """Return whether a pod is declared preemptible, or was bound by another scheduler without a check of the quota."""
     return any(
         is_preemptible(pod) or (pod.spec.node_name and not is_admitted(pod)) for pod, _ in together.pods
     )
 
 
 def is_preemptible(pod: Pod) -> bool:
-    """Whether the pod declares that it can be evicted for other workloads. The default depends on its type."""
+    """Return whether the pod declares that it can be evicted for other workloads. The default depends on its type."""
     text = pod.metadata.annotations.get(PREEMPTIBLE_ANNOTATION)
     return pod.metadata.labels.get(TYPE_LABEL) != INTERACTIVE if text is None else text == "true"

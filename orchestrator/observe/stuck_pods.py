@@ -1,7 +1,7 @@
-"""Pods of which the kubelet reports nothing: their grace period is over, or their node is not ready. Pure.
+"""Finds pods without reports of their kubelet: the grace period is over, or the node is not ready. Pure.
 
-Kubernetes keeps a terminating pod until its kubelet confirms that the containers have ended. If the kubelet is dead, it
-is kept for ever. The planner neither waits for a stuck pod nor counts it for a limit or quota.
+Kubernetes keeps a terminating pod until its kubelet confirms that the containers have ended. If the kubelet is dead,
+Kubernetes keeps the pod forever. The planner neither waits for a stuck pod nor counts it for a limit or quota.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -20,7 +20,8 @@ STUCK_AFTER_SECONDS: Final = 30
 STUCK: Final = "Stuck"
 NODE_NOT_READY: Final = "NodeNotReady"
 _SECOND_US: Final = (
-    1_000_000  # not imported from the planner, which is slow to import: `muster list` uses this module
+    # Not imported from the planner, because `muster list` uses this module and the planner is slow to import.
+    1_000_000
 )
 _NO_PODS: Final[Mapping[str, Pod]] = MappingProxyType({})
 

@@ -1,9 +1,8 @@
 """The handling of unreadable objects: such an object is skipped and reported, and all others are read.
 
-read ──> readable ───────────────────────────────────> snapshot
-  └────> unreadable: a pending pod ──────────────────> stays pending, with the reason
-                     a pod that holds GPUs ──────────> holds them, as far as they are known, else all of its node
-                     a node, a project, a budget ────> is left out (a budget: no pod of its namespace is evicted)
+read ──> readable ───────────────────────────────────> snapshot └────> unreadable: a pending pod ──────────────────>
+stays pending, with the reason a pod that holds GPUs ──────────> keeps the known GPUs; if they are unknown, all of its
+node a node, a project, a budget ────> is left out (a budget: no pod of its namespace is evicted)
 """
 
 import logging
@@ -68,8 +67,8 @@ class Boundary:
     def read(self, kind: str, metadata: Metadata, read: Callable[[], T]) -> T | Unreadable:
         """Return the result of `read`, or the reason of its failure.
 
-        A ValueError describes an error in the object. Every other exception is a mistake in muster, and is logged with
-        its traceback, once for each object and message.
+        A ValueError describes an error in the object. Any other exception is a defect of muster, and is logged with its
+        traceback once for each object and message.
         """
         self._last.enter(kind, metadata)
         try:

@@ -64,7 +64,7 @@ _MIXED: Final = (
     "it is not preemptible, and other pods of its workload are: "
     f"its annotation {PREEMPTIBLE_ANNOTATION} must be the same on all of them"
 )
-"""Otherwise such a pod would be placed beyond the quota, and would stay there after the other pods are evicted."""
+"""Why a pod is refused. Placed with preemptible pods beyond the quota, it would stay there after those are evicted."""
 _ID: Final = attrgetter("id")
 
 
@@ -219,7 +219,8 @@ class WorkloadReader:
     def read(self, now_us: int) -> tuple[model.Workload, ...]:
         """Read the marked workloads, and return all workloads sorted by id."""
         self.read_touched(now_us, len(self._touched))
-        for uid in self._read_since:  # set only now: read-ahead workloads can lack facts of this decision
+        # Set `read_touched` may have read these workloads before the facts of this decision were known.
+        for uid in self._read_since:
             planned = self._made.get(uid)
             put(self._stale_since_us, uid, (planned.stale_since_us or None) if planned else None)
         self._read_since.clear()
@@ -389,7 +390,7 @@ def _age(pod: Pod) -> tuple[str, str, str]:
 
 
 def _different(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
-    """Return the keys whose values differ, or that only one of the two mappings has."""
+    """Return the keys whose values differ, and the keys that only one of the mappings has."""
     keys = [key for key, value in after.items() if before.get(key, _ABSENT) is not value]
     keys += [key for key in before if key not in after]
     return keys

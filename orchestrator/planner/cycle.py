@@ -90,7 +90,7 @@ class Planner:
         if state is None or not state.follows(snapshot):
             state = ClusterState(snapshot)
         decided = _decide(state, ACTION_NAMES)
-        # if the decision raises an error, its half-changed cluster state is not used again
+        # store the state only now: after an error it could be inconsistent
         self._state = state
         return decided
 
@@ -104,8 +104,7 @@ def _decide(state: ClusterState, actions: Collection[str]) -> Plan:
             act(session)
     explain_all(session)
     decided = _difference(session)
-    # The next snapshot shows which of these decisions were carried out, so the ledger returns to its state
-    # before.
+    # Roll back. The next snapshot shows which parts of the plan were carried out.
     state.ledger.rollback(checkpoint)
     return decided
 
@@ -167,7 +166,7 @@ def _grant_claims(
         else:
             grants, devices = granted
             if not node.published_gpus:
-                devices = binding.devices  # without published GPUs, claims give no GPU indices
+                devices = binding.devices  # claims have GPU indices only on nodes that publish their GPUs
             complete[name] = replace(binding, devices=devices, grants=grants)
     return {name: binding for name, binding in complete.items() if binding.workload not in short}
 
@@ -175,8 +174,9 @@ def _grant_claims(
 def _claims_to_deallocate(
     ledger: Ledger, waiting: Iterable[Workload], bindings: Mapping[str, Binding]
 ) -> tuple[str, ...]:
-    """Return the keys of ResourceClaims that hold devices only for pending pods. These pods could start with devices
-    elsewhere.
+    """Return the keys of ResourceClaims whose devices only pending pods use.
+
+    Without these devices, the pods could start on another node.
     """
     pods = [
         pod

@@ -20,10 +20,12 @@ class EvictionLimits:
         self._pods_over_cap = 0
 
     def may_evict(self, victims: Iterable[Sequence[Pod]]) -> bool:
-        """Whether the decision stays within its maximum number of evictions if it also evicts these groups of pods."""
+        """Return whether the decision stays within its maximum number of evictions if it also evicts these groups of
+        pods.
+        """
         if self._max_evictions is None:
             return True
-        # A nominated pod has started nothing: only running pods count.
+        # Only running pods count. A nominated pod has not started.
         evicted = sum(not self._seats.is_nominated(pod) for pods in victims for pod in pods)
         if len(self._seats.evictions) + evicted <= self._max_evictions:
             return True
@@ -31,7 +33,7 @@ class EvictionLimits:
         return False
 
     def budgets_allow(self, pods: Iterable[Pod]) -> bool:
-        """Whether the disruption budgets allow to evict these pods in addition to those evicted on the ledger."""
+        """Return whether the disruption budgets allow these evictions in addition to those on the ledger."""
         return self._budgets.allow(pods, self._ledger.evicted)
 
     def forget(self) -> None:

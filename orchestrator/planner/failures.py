@@ -1,13 +1,13 @@
-"""Which nodes are avoided and which workloads back off, by the failures in the snapshot.
+"""Decides from the failures in a snapshot which nodes are avoided and which workloads back off.
 
     two failures in a row on a node ──> no pod is placed there:        10 s, 20 s, 40 s … after the last failure
     a refused request of a workload ──> none of its pods is placed:    10 s, 20 s, 40 s … after the last refusal
     a third failure of a workload ────> none of its pods is placed:    10 s, 20 s, 40 s … after the last failure
     its containers did not start ─────> none of its pods is placed:    5 min, 10 min, 20 min …
 
-If a workload fails on several nodes, the workload is the cause: its failures alone make no other workload avoid a node.
-The same applies to containers that did not start in time, because the image may be wrong. If the time is not known
-(`now_us` is 0), nodes are avoided and no workload backs off.
+If a workload fails on several nodes, the workload is probably the cause. Other workloads do not avoid these nodes
+because of it. The same applies to containers that did not start in time, because the image may be wrong. If the time is
+not known (`now_us` is 0), nodes are avoided and no workload backs off.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,9 +30,12 @@ MAX_NOT_STARTED_DELAY_SECONDS: Final = 3600
 IN_A_ROW: Final = 2
 """A node is avoided after this number of failures. A workload backs off after one failure more."""
 OF_RUNTIME: Final = frozenset(("ContainerCannotRun", "StartError"))
-"""Reasons of the container runtime. A wrong command in the pod causes them too: they do not double a node's delay."""
+"""Reasons of the container runtime.
+
+A wrong command in the pod causes them too, so they do not double the delay of a node.
+"""
 TOGETHER_US: Final = 2 * SECOND_US
-"""Refusals of one workload within this time are one attempt: its pods start together."""
+"""Failures of one workload within this time count as one attempt, because its pods start together."""
 
 
 class Failures:
@@ -147,7 +150,7 @@ def span_text(span_us: int) -> str:
 
 
 def _fails_everywhere(rejections: Iterable[Rejection]) -> bool:
-    """Whether these failures of one workload were on several nodes, without a later start of the workload."""
+    """Return whether these failures of one workload were on several nodes, without a later start of the workload."""
     nodes = {
         rejection.node
         for rejection in rejections

@@ -1,4 +1,4 @@
-"""The chunks of a workload: the pods that start together or not at all, and the pods that are evicted together.
+"""Divides a workload into chunks: pods that start together or not at all, and pods that are evicted together.
 
 The minimum of a gang (`min_member` pods, or the tree of sub-groups) is one chunk, and every elastic pod is a chunk of
 its own. Evictions have the opposite order: elastic pods one by one, then all others together.
@@ -28,14 +28,17 @@ def start_chunks(workload: Workload) -> list[Chunk]:
 
 
 def has_gang(workload: Workload) -> bool:
-    """Whether the minimum of the gang is running."""
+    """Return whether at least the minimum of the gang is running."""
     if workload.groups is not None:
         return is_satisfied(workload.groups, _by_group(workload, PodState.ALLOCATED))
     return sum(pod.state is PodState.ALLOCATED for pod in workload.pods) >= workload.min_member
 
 
 def is_stale(workload: Workload, now_us: int, grace_seconds: int) -> bool:
-    """Whether the gang has been below its minimum for at least the grace period. A negative grace period never ends."""
+    """Return whether the gang has been below its minimum for at least the grace period.
+
+    A negative grace period never ends.
+    """
     grace = grace_seconds if workload.stale_grace_seconds is None else workload.stale_grace_seconds
     if not workload.stale_since_us or grace < 0:
         return False
@@ -94,7 +97,7 @@ def shape_of(workload: Workload, chunk: Chunk) -> tuple[Hashable, ...]:
 
 
 def is_satisfied(group: SubGroup, allocated: dict[str, list[Pod]]) -> bool:
-    """Whether at least the group's minimum runs."""
+    """Return whether at least the group's minimum runs."""
     if not group.children:
         return len(allocated.get(group.name, ())) >= _leaf_minimum(group)
     return sum(is_satisfied(child, allocated) for child in group.children) >= _child_minimum(group)
@@ -106,7 +109,7 @@ def leaves(group: SubGroup) -> list[SubGroup]:
 
 
 def has_topology(group: SubGroup) -> bool:
-    """Whether the group, or a group inside it, has a topology rule of its own."""
+    """Return whether the group, or a group inside it, has a topology rule of its own."""
     return group.topology is not None or any(has_topology(child) for child in group.children)
 
 

@@ -28,7 +28,7 @@ SECOND_US = 1_000_000
 """One second, in the unit of every time of a snapshot."""
 
 UNLIMITED = 1 << 62
-"""Means "no limit" in comparisons of amounts; larger than any sum that a cluster can reach."""
+"""The value for "no limit" in comparisons of amounts. It is larger than any sum in a cluster."""
 
 Amounts = tuple[int, int, int]
 """`gpu_milli`, `cpu_milli`, `memory_bytes`: the units of quotas."""
@@ -64,7 +64,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """Where a pod may run. Equal constraints are evaluated once for each node, however many pods have them.
+    """The nodes on which a pod may run. Equal constraints of several pods are evaluated only once for each node.
 
     `node_terms` is a disjunction of conjunctions, as in a pod's required node affinity; empty means anywhere.
     """
@@ -207,7 +207,8 @@ class Pod:
         return Pod(*values)
 
 
-# Several times as fast as dataclasses.replace, and a decision may change thousands of pods.
+# Copying these fields is several times as fast as dataclasses.replace, and a decision may change thousands of
+# pods.
 _POD_FIELDS = tuple(field.name for field in fields(Pod))
 _pod_values = attrgetter(*_POD_FIELDS)
 _POD_STATE, _POD_NODE, _POD_DEVICES = map(_POD_FIELDS.index, ("state", "node", "devices"))
@@ -217,7 +218,7 @@ _POD_STATE, _POD_NODE, _POD_DEVICES = map(_POD_FIELDS.index, ("state", "node", "
 class TopologyRule:
     """Pods that belong close together: `levels` are node labels from the widest to the closest.
 
-    All pods run in one domain of the `required` level; `preferred` is tried first and given up when nothing fits.
+    All pods run in one domain of the `required` level; `preferred` is tried first, and ignored if the pods do not fit.
     """
 
     levels: tuple[str, ...]
@@ -241,7 +242,7 @@ class SubGroup:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Pods that are judged together: at least `min_member` of them run, or none does.
+    """Pods that are scheduled together: at least `min_member` of them run, or none does.
 
     - `created_at_us`: its age in the queue, which survives an eviction.
     - `started_at_us`: the start of its oldest running pod, 0 if none runs.
@@ -395,7 +396,7 @@ class FailureKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A start of a pod that failed before a container ran: the node, the ids of workload and pod, and the reason.
+    """A failed start of a pod, before any container ran: the node, the ids of workload and pod, and the reason.
 
     `at_us` is the time of the failure, 0 if unknown. `node_recovered`: a container started on the node later.
     `workload_recovered`: a container of the workload started later, on any node.

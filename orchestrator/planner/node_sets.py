@@ -1,9 +1,9 @@
 """Sets of nodes as integers: bit `n` stands for the node at position `n`.
 
-Three questions cost a few operations on whole sets, for any number of nodes:
+These results need only a few operations on whole sets, for any number of nodes:
 
 - the nodes that admit a pod
-- the nodes that could run it if they were empty
+- the nodes that could run the pod if they were empty
 - the total of a set of nodes
 
 So the constraints of a pod are evaluated in microseconds, even if every pod has different constraints.
@@ -68,8 +68,8 @@ class Column:
         digits = range(max(amounts, default=0).bit_length())
         different = set(amounts)
         if len(different) <= _FEW_AMOUNTS:
-            # Most nodes have equal amounts. One pass over the nodes for each different amount is faster than
-            # one for each of up to forty digits.
+            # Most nodes have equal amounts. So one pass over the nodes for each distinct amount is faster
+            # than one for each of up to forty binary digits.
             having = {
                 amount: node_set([at for at, mine in enumerate(amounts) if mine == amount], size)
                 for amount in different
@@ -139,7 +139,7 @@ class NodeSets:
         self._capacity: dict[NodeSet, Amounts] = {}
 
     def admitting(self, constraints: Constraints, node_types: tuple[str, ...] = ()) -> NodeSet:
-        """The schedulable nodes that match selector, affinity, tolerations and the project's node types."""
+        """Return the schedulable nodes that match selector, affinity, tolerations and the project's node types."""
         key = (constraints, node_types)
         nodes = self._admitting.get(key)
         if nodes is None:
@@ -175,7 +175,7 @@ class NodeSets:
         return self._scalar(name).most(nodes)
 
     def total_of_scalar(self, name: str) -> int:
-        """The total amount of the resource on the schedulable nodes."""
+        """Return the total amount of the resource on the schedulable nodes."""
         return self._scalar(name).total(self.schedulable)
 
     def _scalar(self, name: str) -> Column:
@@ -201,7 +201,7 @@ class NodeSets:
         )
 
     def contains(self, nodes: NodeSet, name: str | None) -> bool:
-        """Whether the node of this name is in the set."""
+        """Return whether the node of this name is in the set."""
         position = None if name is None else self._positions.get(name)
         return position is not None and bool(nodes >> position & 1)
 
@@ -220,7 +220,7 @@ class NodeSets:
         return amounts
 
     def of_model(self, model: str) -> NodeSet:
-        """The nodes whose GPUs are of this model."""
+        """Return the nodes whose GPUs are of this model."""
         return self._models.get(model, 0)
 
     def models_in(self, nodes: NodeSet) -> list[str]:
@@ -261,7 +261,7 @@ class NodeSets:
         return _union(self._types.get(node_type, 0) for node_type in node_types)
 
     def _selected(self, constraints: Constraints) -> NodeSet:
-        """The nodes that match node selector and node affinity."""
+        """Return the nodes that match node selector and node affinity."""
         nodes = self.everywhere
         for key, value in constraints.node_selector:
             nodes &= self.labelled(key).get(value, 0)
@@ -340,7 +340,7 @@ def label_of(node: Node, key: str) -> str | None:
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether one toleration accepts one taint."""
+    """Return whether one toleration accepts one taint."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if not toleration.key:

@@ -16,7 +16,9 @@ class Obstacle(Protocol):
 
 
 class StillCharged(NamedTuple):
-    """The `amount` that terminating pods hold of a `bound` of the project; with a `model`, of GPUs of this model.
+    """Terminating pods still use `amount` of a `bound` of the project.
+
+    With a `model`, the bound is for GPUs of this model.
 
     `bound` is `limit` or `quota`.
     """
@@ -49,7 +51,7 @@ class LimitReached:
 class QuotaReached:
     """A non-preemptible workload would exceed a quota; `held` is the amount of non-preemptible workloads.
 
-    `starts_preemptible`: it would start as a preemptible workload.
+    `starts_preemptible`: the workload would start if it were preemptible.
     """
 
     project: str
@@ -75,7 +77,7 @@ class ModelReserved:
 
 @dataclass(frozen=True, slots=True)
 class LimitReserved:
-    """The rest of the project's limit is reserved for a workload that has waited longer."""
+    """The rest of the project's limit is reserved for a workload that has been pending for longer."""
 
     project: str
     requested: Amounts

@@ -1,10 +1,9 @@
 """The queue order: the most deprived project first, compared again after each start; then by priority, then by age.
 
-Projects are compared level by level with their use if their next workload ran:
-1. not above the fair share; 2. within the quota; 3. higher priority; 4. not requesting a resource without
-   entitlement;
-5. smaller portion of its entitlement, with the next workload, then without; 6. the smaller entitlement; 7. older, by
-   name.
+Projects are compared level by level by these keys. Their use includes their next workload:
+1. not above the fair share; 2. within the quota; 3. higher priority; 4. no request for a resource without entitlement;
+5. smaller use divided by entitlement, with the next workload, then without it; 6. the smaller entitlement; 7. older, by
+  name.
 """
 
 import heapq
@@ -54,7 +53,7 @@ def dominant_share(
 
 
 def is_over_share(figures: Figures, resources: Sequence[int] = EVERY_RESOURCE) -> bool:
-    """Whether the project holds more than its fair share of every resource that is divided."""
+    """Return whether the project holds more than its fair share of every resource that is divided."""
     held, share = figures.held, figures.share
     is_divided = False
     for resource in resources:

@@ -1,4 +1,6 @@
-"""The record of one decision on the undo log of the ledger: seats of pods, and queues of pods that may start next.
+"""The record of one decision: seats of pods, and queues of pods that may start next.
+
+The undo log of the ledger covers it too.
 
 A pod without a record stays as in the snapshot. For a pod with a record, the decision
 
@@ -100,21 +102,21 @@ class Seats:
         return self._seats.get(pod.id)
 
     def is_new(self, pod: Pod) -> bool:
-        """Whether the decision binds the pod."""
+        """Return whether the decision binds the pod."""
         seat = self._seats.get(pod.id)
         return seat is not None and seat.state is SeatState.NEW
 
     def is_nominated(self, pod: Pod) -> bool:
-        """Whether the pod has a nominated or kept seat. To remove such a seat evicts no running pod."""
+        """Return whether the pod has a nominated or kept seat. To remove such a seat evicts no running pod."""
         seat = self._seats.get(pod.id)
         return seat is not None and seat.state is not SeatState.NEW
 
     def has(self, workload: Workload, state: SeatState) -> bool:
-        """Whether pods of the workload have seats of this state."""
+        """Return whether pods of the workload have seats of this state."""
         return workload.id in self._held[state].get(workload.project, ())
 
     def names(self, state: SeatState, project: str) -> list[str]:
-        """Ids of the project's workloads with seats of this state, in the order of their first seat.
+        """Return the ids of the project's workloads with seats of this state, in the order of their first seat.
 
         They are sorted because a rollback can restore seats in another order.
         """
@@ -126,7 +128,7 @@ class Seats:
         return sum(map(len, self._held[state].values()))
 
     def all_names(self, state: SeatState) -> Iterator[str]:
-        """Ids of all workloads with seats of this state."""
+        """Yield the ids of all workloads with seats of this state."""
         for by_workload in self._held[state].values():
             yield from by_workload
 
@@ -143,7 +145,7 @@ class Seats:
         ]
 
     def new(self) -> Iterator[Seat]:
-        """The seats of the pods that the decision binds."""
+        """Yield the seats of the pods that the decision binds."""
         return (seat for seat in self._seats.values() if seat.state is SeatState.NEW)
 
     def nominated(self) -> Iterator[Seat]:
@@ -291,7 +293,7 @@ class Queues:
         return self._of(name).stage
 
     def is_whole(self, workload: Workload) -> bool:
-        """Whether the pods that its gang needs run, or will run after this decision."""
+        """Return whether the pods that its gang needs run, or will run after this decision."""
         return has_gang(workload) or self.stage(workload.id) > _WAITS
 
     def start(self, workload: Workload, placed: Placed) -> None:
@@ -315,7 +317,7 @@ class Queues:
             self._ledger.note(lambda: self.queued_again.pop(name))
 
     def __contains__(self, name: str) -> bool:
-        """Whether the workload has a queue, which may be empty."""
+        """Return whether the workload has a queue, which may be empty."""
         return name in self._queues
 
     def _of(self, name: str) -> _Queue:

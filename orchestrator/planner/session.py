@@ -131,8 +131,8 @@ class Session:
         """Return the next workload of the queue; None after the last, or when the action has used up its bound."""
         workload = queue.pop()
         if workload is not None and not self.work.count_workload():
-            # The remaining workloads are stored and come first in the next decision, so the bound starves no
-            # workload.
+            # Store the workloads that the action did not reach. They come first in the next decision, so none
+            # starves.
             while workload is not None:
                 self.left_over[workload.id] = None
                 queue.settle(workload.project)
@@ -280,7 +280,7 @@ class Session:
         is nominated.
         """
         self.queues.start(workload, placed)
-        # The whole chunk waits: pods that start before their gang is complete would hold GPUs and do nothing.
+        # Nominate the whole chunk: pods that start before their gang is complete would hold idle GPUs.
         if after_evictions or self._waits(workload, placed):
             self.nominate(workload, placed)
             return
@@ -349,7 +349,7 @@ class Session:
         return [self.workload(name) for name in names if name not in self.restored]
 
     def waits_for_its_seat(self, workload: Workload) -> bool:
-        """Return whether a pod of the workload waits for a seat of an earlier nomination."""
+        """Return whether a pod of the workload is nominated since an earlier decision and still pending."""
         return workload.id in self.restored and self.seats.has(workload, SeatState.NOMINATED)
 
     def renominate(self, workload: Workload, placed: Placed) -> None:
@@ -379,7 +379,7 @@ class Session:
         self.queues.renew(workload.id)
 
     def waits_for(self, workload: Workload, codes: Collection[Waiting]) -> bool:
-        """Return whether the workload is pending for one of these reasons, or for no stored reason."""
+        """Return whether the workload is pending for one of these reasons, or has no stored reason yet."""
         reason = self.reasons.get(workload.id)
         return reason is None or reason.code in codes
 

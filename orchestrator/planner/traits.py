@@ -26,7 +26,7 @@ class PodSelector:
     requirements: tuple[LabelRequirement, ...] = ()
 
     def selects(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether the selector selects a pod of the namespace with these labels."""
+        """Return whether the selector selects a pod of the namespace with these labels."""
         if self.namespaces is not None and namespace not in self.namespaces:
             return False
         return all(matches_requirement(labels, requirement) for requirement in self.requirements)
@@ -66,7 +66,7 @@ class HostPort:
     address: str = ANY_ADDRESS
 
     def conflicts(self, other: "HostPort") -> bool:
-        """Whether two pods with these ports cannot be on one node."""
+        """Return whether two pods with these ports cannot be on one node."""
         if self.port != other.port or self.protocol != other.protocol:
             return False
         return self.address == other.address or ANY_ADDRESS in (self.address, other.address)

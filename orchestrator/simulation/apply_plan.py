@@ -1,4 +1,4 @@
-"""The snapshot for the next decision, after a plan was carried out. Pure.
+"""Computes the snapshot after a plan was carried out. Pure.
 
 A bound pod runs. An evicted pod uses its devices during its grace period, which is counted in decisions. Its successor
 has a new id and the same name, request and position in the queue.
@@ -27,7 +27,7 @@ _GENERATION: Final = "+"
 
 
 def apply_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
-    """The snapshot after the plan's bindings, evictions and nominations; the same object if they change nothing.
+    """Return the snapshot after the plan's bindings, evictions and nominations; the same object if they change nothing.
 
     Evicted pods are releasing. A workload that starts now is younger than all running workloads.
     """
@@ -68,7 +68,7 @@ def _unstarted(snapshot: Snapshot, plan: Plan) -> Iterator[Rejection]:
 
 
 def after_decision(snapshot: Snapshot, plan: Plan) -> Snapshot:
-    """The snapshot after the plan, if every evicted pod ends immediately and its successor is pending."""
+    """Return the snapshot after the plan, if every evicted pod ends immediately and its successor is pending."""
     return replace_pods(apply_plan(snapshot, plan), (eviction.pod for eviction in plan.evictions))[0]
 
 
@@ -85,7 +85,10 @@ def replace_pods(snapshot: Snapshot, predecessors: Iterable[str]) -> tuple[Snaps
 
 
 def remove_pods(snapshot: Snapshot, removed: Iterable[str], successors: Mapping[str, str]) -> Snapshot:
-    """The snapshot without the removed pods. If such a pod has a nomination, its successor gets the nomination."""
+    """Return the snapshot without the removed pods.
+
+    If such a pod has a nomination, its successor gets the nomination.
+    """
     ids = frozenset(removed)
     nominated_pods: dict[str, Pod] = {}
     for workload in snapshot.workloads:
@@ -97,7 +100,7 @@ def remove_pods(snapshot: Snapshot, removed: Iterable[str], successors: Mapping[
 
 
 def successor(pod: Pod) -> Pod:
-    """The pending pod that a controller creates after this pod, with the same nomination."""
+    """Return the pending pod that a controller creates after this pod, with the same nomination."""
     base, _, generation = pod.id.rpartition(_GENERATION)
     is_successor = bool(base) and generation.isdecimal()
     number = int(generation) + 1 if is_successor else 1
@@ -119,7 +122,7 @@ def successor(pod: Pod) -> Pod:
 
 
 def moment_after(snapshot: Snapshot) -> int:
-    """A time in microseconds after the snapshot's time and after the creation and start of every workload."""
+    """Return a time in microseconds after the snapshot's time and after the creation and start of every workload."""
     last_created_us = max((workload.created_at_us for workload in snapshot.workloads), default=0)
     last_started_us = max((workload.started_at_us for workload in snapshot.workloads), default=0)
     return max(last_created_us, last_started_us, snapshot.now_us) + 1
@@ -156,7 +159,7 @@ class Departures:
     def carry_out(self, plan: Plan) -> bool:
         """Apply the plan and advance to the next decision. Return whether that changed the cluster or `left_over`.
 
-        The next decision considers the workload that was left over first; later decisions use the usual order.
+        Only the next decision serves the left-over workloads first.
         """
         before = self.snapshot
         self.snapshot = apply_plan(before, plan)
@@ -225,7 +228,7 @@ def _apply(
     runs_on = any(pod.state is PodState.ALLOCATED and pod.id not in bindings for pod in pods)
     started_us = (workload.started_at_us if runs_on else now_us) if runs else 0
     after = replace(workload, pods=pods, started_at_us=started_us)
-    # as in a real cluster: a gang that is complete again is not stale
+    # as in a real cluster, a gang that is complete again is not stale
     return replace(after, stale_since_us=0) if workload.stale_since_us and has_gang(after) else after
 
 

@@ -59,7 +59,7 @@ class Capture:
 
 
 async def capture(transport: Transport) -> Capture:
-    """Read the cluster. Raises subclasses of ClusterError, and ConfigurationError without project CRD."""
+    """Read the cluster. Raises subclasses of ClusterError, and ConfigurationError if the CRD of projects is missing."""
     try:
         projects = await transport.list(PROJECTS.path(), Project)
     except NotFound as error:
@@ -100,7 +100,8 @@ async def capture(transport: Transport) -> Capture:
 
 
 def _put_off(pods: Iterable[Pod]) -> Iterator[tuple[str, str]]:
-    """Yield the uid of each pod that the operator does not place for a reason that only it knows, with the reason.
+    """Yield the uid and the reason of each pod that the operator does not place for a reason that only its status
+    shows.
 
     These reasons are failed attempts, volumes that are not ready, and objects that the operator skips.
     """
@@ -111,7 +112,7 @@ def _put_off(pods: Iterable[Pod]) -> Iterator[tuple[str, str]]:
 
 
 async def _settings(transport: Transport) -> tuple[Settings, str]:
-    """The operator's settings and ""; or the defaults and the reason why the settings are unknown."""
+    """Return the operator's settings and ""; or the defaults and the reason why the settings are unknown."""
     try:
         return await settings_in_force(transport), ""
     except SettingsUnknown as error:
@@ -119,7 +120,7 @@ async def _settings(transport: Transport) -> tuple[Settings, str]:
 
 
 async def _budgets(transport: Transport) -> tuple[list[PodDisruptionBudget], list[str]]:
-    """The disruption budgets. If access is forbidden, an empty list, and a line about it."""
+    """Return the disruption budgets. If access is forbidden, an empty list, and a line about it."""
     try:
         page = await transport.list(POD_DISRUPTION_BUDGETS.path(), PodDisruptionBudget)
     except Forbidden as error:
@@ -148,6 +149,6 @@ async def _dynamic(transport: Transport) -> tuple[list[DynamicObject], list[str]
 
 
 async def _owners(transport: Transport, resource: Resource) -> Mapping[str, Object]:
-    """The metadata of the resource's objects by uid. The planner takes the age of a workload from its owner."""
+    """Return the metadata of the resource's objects by uid. The planner takes the age of a workload from its owner."""
     page = await transport.list(resource.path(), Object)
     return {owner.metadata.uid: owner for owner in page.items}

@@ -20,7 +20,7 @@ _NAMESPACE: Final = "what-if"
 
 
 def submit(snapshot: Snapshot, submission: Submission, project: str) -> Snapshot:
-    """The snapshot with the submitted workload. Raises UsageError for an unknown project or a used name."""
+    """Return the snapshot with the submitted workload. Raises UsageError for an unknown project or a used name."""
     _require_project(snapshot, project)
     if any(
         workload.name == submission.name and workload.project == project for workload in snapshot.workloads
@@ -37,7 +37,7 @@ def submit(snapshot: Snapshot, submission: Submission, project: str) -> Snapshot
 
 
 def delete(snapshot: Snapshot, project: str, name: str) -> Snapshot:
-    """The snapshot without the workload. Raises UsageError if the project or the workload is unknown."""
+    """Return the snapshot without the workload. Raises UsageError if the project or the workload is unknown."""
     _require_project(snapshot, project)
     remaining = tuple(
         workload for workload in snapshot.workloads if (workload.project, workload.name) != (project, name)
@@ -48,7 +48,7 @@ def delete(snapshot: Snapshot, project: str, name: str) -> Snapshot:
 
 
 def set_quota(snapshot: Snapshot, project: str, quota_gpu_milli: int) -> Snapshot:
-    """The snapshot with a changed quota of the project. An over-quota weight equal to the old quota changes too.
+    """Return the snapshot with a changed quota of the project. An over-quota weight equal to the old quota changes too.
 
     Raises UsageError if `project update` would refuse the quota: quotas exceed the parent's or the installed GPUs.
     """
@@ -62,7 +62,7 @@ def set_quota(snapshot: Snapshot, project: str, quota_gpu_milli: int) -> Snapsho
 
 
 def set_project(snapshot: Snapshot, project: Project) -> Snapshot:
-    """The snapshot with the project, which replaces a project of the same name.
+    """Return the snapshot with the project, which replaces a project of the same name.
 
     Raises UsageError if quotas exceed the parent's quota or the installed GPUs, or the parent does not exist.
     """
@@ -75,7 +75,10 @@ def set_project(snapshot: Snapshot, project: Project) -> Snapshot:
 
 
 def delete_project(snapshot: Snapshot, name: str) -> Snapshot:
-    """The snapshot without a project and its workloads. Raises UsageError if it is unknown or has child projects."""
+    """Return the snapshot without a project and its workloads.
+
+    Raises UsageError if it is unknown or has child projects.
+    """
     _require_project(snapshot, name)
     children = sorted(sibling.name for sibling in snapshot.projects if sibling.parent == name)
     if children:
@@ -88,7 +91,7 @@ def delete_project(snapshot: Snapshot, name: str) -> Snapshot:
 
 
 def find(snapshot: Snapshot, project: str, name: str) -> Workload:
-    """The workload of that name. Raises UsageError if the project or the workload is unknown."""
+    """Return the workload of that name. Raises UsageError if the project or the workload is unknown."""
     _require_project(snapshot, project)
     for workload in snapshot.workloads:
         if (workload.project, workload.name) == (project, name):
@@ -132,7 +135,7 @@ def _require_project(snapshot: Snapshot, project: str) -> None:
 
 
 def _workload(submission: Submission, project: str) -> Workload:
-    """The submission as the planner's workload, by the operator's code that reads pods."""
+    """Return the submission as the planner's workload, by the operator's code that reads pods."""
     manifest = workload_manifest(submission, Placement(project, _NAMESPACE, ""))
     template = manifest["spec"]["template"]
     count = min(submission.parallelism or 1, submission.completions or 1)

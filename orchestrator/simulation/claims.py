@@ -14,7 +14,7 @@ _EXTENDED = "-extended-resources"
 
 
 def carry_out_grants(snapshot: Snapshot, plan: Plan) -> DynamicResources:
-    """The ResourceClaims after the allocations and deallocations of the plan."""
+    """Return the ResourceClaims after the allocations and deallocations of the plan."""
     dynamic = snapshot.dynamic
     bindings = {binding.pod: binding for binding in plan.bindings}
     if not dynamic.claims and not any(binding.grants for binding in plan.bindings):
@@ -40,23 +40,23 @@ def carry_out_grants(snapshot: Snapshot, plan: Plan) -> DynamicResources:
 
 
 def claims_after(pod: Pod, binding: Binding) -> tuple[str, ...]:
-    """The keys of the pod's ResourceClaims after the binding."""
+    """Return the keys of the pod's ResourceClaims after the binding."""
     extended = (f"{grant.claim.namespace}/{extended_name(pod)}" for grant in binding.grants if grant.extended)
     return (*pod.claims, *extended)
 
 
 def extended_name(pod: Pod) -> str:
-    """The name of the ResourceClaim for the pod's whole GPUs."""
+    """Return the name of the ResourceClaim for the pod's whole GPUs."""
     return f"{pod.id}{_EXTENDED}"
 
 
 def own_claims(pod: Pod) -> tuple[str, ...]:
-    """The keys of the ResourceClaims that the pod's successor uses too: all but the claim for whole GPUs."""
+    """Return the keys of the ResourceClaims that the pod's successor uses too: all but the claim for whole GPUs."""
     return tuple(key for key in pod.claims if not key.endswith(f"/{extended_name(pod)}"))
 
 
 def release_claims(dynamic: DynamicResources, removed: Iterable[str]) -> DynamicResources:
-    """The ResourceClaims after the end of these pods."""
+    """Return the ResourceClaims after the end of these pods."""
     pods = frozenset(removed)
     claims = []
     for listed in dynamic.claims:

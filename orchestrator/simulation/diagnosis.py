@@ -135,7 +135,7 @@ def diagnose(snapshot: Snapshot, workload: Workload) -> Diagnosis:
 
 
 def holders_of(snapshot: Snapshot) -> list[Holder]:
-    """The workloads with GPUs, also of terminating pods, sorted by project and then by descending amount."""
+    """Return the workloads with GPUs, also of terminating pods, sorted by project and then by descending amount."""
     sizes = GpuSizes.of(snapshot.nodes)
     holders = []
     for workload in snapshot.workloads:
@@ -169,7 +169,7 @@ def _lineage(snapshot: Snapshot, decision: Plan, project: str) -> Iterator[Proje
 
 
 def _ancestors(snapshot: Snapshot, project_name: str) -> list[Project]:
-    """The project and its ancestors, nearest first. In a cycle of parents, each project is listed once."""
+    """Return the project and its ancestors, nearest first. In a cycle of parents, each project is listed once."""
     by_name = {project.name: project for project in snapshot.projects}
     ancestors: list[Project] = []
     name: str | None = project_name
@@ -273,13 +273,13 @@ def _try_remedy(snapshot: Snapshot, workload: Workload, subject: str) -> Iterato
 
 
 def _counted_milli(snapshot: Snapshot, pods: Iterable[Pod]) -> int:
-    """The amount of the pods as quotas count it, in `gpu_milli`."""
+    """Return the amount of the pods as quotas count it, in `gpu_milli`."""
     sizes = GpuSizes.of(snapshot.nodes)
     return sum(sizes.counted_milli(pod.request) for pod in pods)
 
 
 def _free_milli(snapshot: Snapshot, bindings: Iterable[Binding]) -> int:
-    """The free `gpu_milli` of the cluster after these bindings. Terminating pods still hold their GPUs."""
+    """Return the free `gpu_milli` of the cluster after these bindings. Terminating pods still hold their GPUs."""
     sizes = GpuSizes.of(snapshot.nodes)
     nodes = {binding.pod: binding.node for binding in bindings}
     held_milli = dict.fromkeys((node.name for node in snapshot.nodes), 0)
@@ -292,5 +292,5 @@ def _free_milli(snapshot: Snapshot, bindings: Iterable[Binding]) -> int:
 
 
 def _names(snapshot: Snapshot, workloads: set[str]) -> tuple[str, ...]:
-    """The workloads with these ids as `project/name`."""
+    """Return the workloads with these ids as `project/name`."""
     return tuple(f"{other.project}/{other.name}" for other in snapshot.workloads if other.id in workloads)

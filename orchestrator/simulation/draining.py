@@ -1,4 +1,4 @@
-"""The jobs of a node that is drained: where each of them would run then. Pure."""
+"""Predicts where each job of a node would run if the node were drained. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ REMAINS: Final = "stays"
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A workload of the node: its GPUs there in `gpu_milli`, and the outcome, one of the words above.
+    """A workload of the node: its GPUs there in `gpu_milli`, and the `outcome`, one of the constants above.
 
     `nodes` are the nodes of a workload that moves, `reason` says why another workload stays or is pending.
     """

@@ -25,8 +25,9 @@ _MADE: dict[type, type[msgspec.Struct]] = {}
 def completed(
     form: type[FormType], covered: Mapping[type, Iterable[str]], *replaced: Field
 ) -> type[FormType]:
-    """The form with more fields: for each class in `covered`, the fields that `covered` does not name. They are UNSET
-    by default.
+    """Return the form with the fields of the classes in `covered` that `covered` does not name.
+
+    They are UNSET by default.
 
     `replaced` are fields of the form that get another type: name, type and default.
     """
@@ -39,12 +40,12 @@ def completed(
 
 
 def uncovered(kind: type, covered: Iterable[str]) -> list[dataclasses.Field[Any]]:
-    """The fields of a class of the model without those in `covered`."""
+    """Return the fields of a class of the model without those in `covered`."""
     return [field for field in dataclasses.fields(kind) if field.name not in set(covered)]
 
 
 def file_type(hint: Any) -> Any:
-    """The type in the file for a type of the model. A dataclass becomes a struct with camelCase names."""
+    """Return the type in the file for a type of the model. A dataclass becomes a struct with camelCase names."""
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return _struct_of(hint)
     arguments = tuple(file_type(argument) for argument in typing.get_args(hint) if argument is not Ellipsis)
@@ -57,12 +58,12 @@ def file_type(hint: Any) -> Any:
 
 
 def from_file(value: Any, hint: Any) -> Any:
-    """A value of the file converted to the model's type `hint`."""
+    """Return a value of the file converted to the model's type `hint`."""
     return msgspec.convert(_model_names(value), hint)
 
 
 def to_file(value: Any) -> Any:
-    """A value of the model as plain data for the file. A field whose value is its default is left out."""
+    """Return a value of the model as plain data for the file. A field whose value is its default is left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
             camel(field.name): to_file(getattr(value, field.name))
@@ -75,7 +76,7 @@ def to_file(value: Any) -> Any:
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
-    """The default of a field of the model; MISSING when it has none."""
+    """Return the default of a field of the model; MISSING when it has none."""
     factory = field.default_factory
     return field.default if factory is dataclasses.MISSING else factory()
 
@@ -93,7 +94,8 @@ def _struct_of(kind: type) -> type[msgspec.Struct] | str:
     name = f"Model{kind.__name__}"
     if kind in _MADE:
         return name if _MADE[kind] is msgspec.Struct else _MADE[kind]
-    _MADE[kind] = msgspec.Struct  # a class with a field of its own type refers to it by name
+    # The struct must exist before its fields: a class with a field of its own type refers to it by name.
+    _MADE[kind] = msgspec.Struct
     hints = typing.get_type_hints(kind)
     fields = [_field(field, file_type(hints[field.name])) for field in dataclasses.fields(kind)]
     _MADE[kind] = globals()[name] = struct = _struct(name, fields, kind.__doc__)
@@ -126,7 +128,7 @@ def _field(field: dataclasses.Field[Any], hint: Any) -> Any:
 
 
 def _model_names(value: Any) -> Any:
-    """The value with each struct as a mapping from the model's field names, without unset fields."""
+    """Return the value with each struct as a mapping from the model's field names, without unset fields."""
     if isinstance(value, msgspec.Struct):
         return {
             name: _model_names(getattr(value, name))

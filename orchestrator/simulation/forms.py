@@ -210,7 +210,7 @@ class SnapshotForm(Form, frozen=True, kw_only=True):
 
 @cache
 def file_form() -> type[SnapshotForm]:
-    """The form of a whole file, with every field of the planner's model."""
+    """Return the form of a whole file, with every field of the planner's model."""
     request: dict[type, frozenset[str]] = {model.Request: COVERED[model.Request]}
     requested = request | {model.Constraints: COVERED[model.Constraints]}
     foreign: Any = completed(ForeignForm, request)
@@ -230,14 +230,14 @@ def file_form() -> type[SnapshotForm]:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a snapshot file."""
+    """Return the JSON Schema (2020-12) of a snapshot file."""
     schema: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     described: dict[str, Any] = _with_numbers(msgspec.json.schema(file_form()))
     return schema | described
 
 
 def _with_numbers(part: Any) -> Any:
-    """The schema with numbers instead of decimals: a snapshot file has them as numbers."""
+    """Return the schema with numbers instead of decimals: a snapshot file has them as numbers."""
     if isinstance(part, list):
         return [_with_numbers(item) for item in part]
     if not isinstance(part, dict):

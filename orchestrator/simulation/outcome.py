@@ -89,7 +89,7 @@ class Outcome:
 
 
 def outcome(before: Snapshot, before_plan: Plan, run: Run) -> Outcome:
-    """The differences between `before` and the end of the run.
+    """Return the differences between `before` and the end of the run.
 
     `before_plan` is the plan for `before` and supplies its fair shares. New and deleted workloads count too.
     """
@@ -115,7 +115,7 @@ def compare(snapshot: Snapshot, change: Callable[[Snapshot], Snapshot]) -> tuple
 
 
 def held_gpu_milli(snapshot: Snapshot) -> dict[str, int]:
-    """The `gpu_milli` of running pods by project, as quotas count them. A parent includes its children."""
+    """Return the `gpu_milli` of running pods by project, as quotas count them. A parent includes its children."""
     parents = {project.name: project.parent for project in snapshot.projects}
     sizes = GpuSizes.of(snapshot.nodes)
     held = dict.fromkeys(parents, 0)
@@ -133,7 +133,7 @@ def held_gpu_milli(snapshot: Snapshot) -> dict[str, int]:
 
 
 def places(workload: Workload) -> dict[str, Place]:
-    """The placements of a workload's running pods, by pod id."""
+    """Return the placements of a workload's running pods, by pod id."""
     return {
         pod.id: Place(pod.name, pod.node or "", pod.devices)
         for pod in workload.pods
@@ -144,7 +144,7 @@ def places(workload: Workload) -> dict[str, Place]:
 def _started(known: Mapping[str, Workload], after: Snapshot) -> Iterable[Started]:
     sizes = GpuSizes.of(after.nodes)
     for workload in _ordered(after):
-        # a pod that replaced another at the same place has the same name and a different id
+        # compare placements and not ids: a successor on the same devices has another id
         old = set(places(known[workload.id]).values()) if workload.id in known else set()
         new = {pod: place for pod, place in places(workload).items() if place not in old}
         if new:

@@ -37,14 +37,14 @@ ONLY_IN_STATES: Final[Mapping[str, tuple[model.PodState, ...]]] = {
 }
 """The states of a pod in which it may have the field."""
 MAX_PODS: Final = 100_000
-"""Pods of one workload of a file. Kubernetes is made for 150,000 pods in a cluster."""
+"""Maximum number of pods of one workload in a file. Kubernetes is designed for 150,000 pods in a cluster."""
 _OWN: Final[Mapping[str, tuple[str, Callable[[str], int], int, int | str]]] = {
     "gpus": (GPU_RESOURCE, whole_count, MAX_DEVICES, 0),
     "cpu": ("cpu", cpu_milli, MAX_AMOUNT, forms.NODE_CPU),
     "memory": ("memory", memory_bytes, MAX_AMOUNT, forms.NODE_MEMORY),
     "pods": ("pods", whole_count, MAX_AMOUNT, forms.NODE_PODS),
 }
-"""By a node's field in the file: the resource name in Kubernetes, the parser, the maximum and the default."""
+"""For each field of a node in the file: the resource name in Kubernetes, the parser, the maximum and the default."""
 
 
 def load(path: Path) -> model.Snapshot:
@@ -111,7 +111,7 @@ class _Reader:
         )
 
     def _own(self, form: forms.NodeForm, key: str, place: Place) -> int:
-        """The node's amount of a resource with a field of its own, from that field or from `allocatable`."""
+        """Return the node's amount of a resource with a field of its own, from that field or from `allocatable`."""
         resource, parse, most, default = _OWN[key]
         value: int | str | msgspec.UnsetType = getattr(form, key)
         where: Place = (*place, key)
@@ -126,7 +126,10 @@ class _Reader:
         return amount
 
     def _scalars(self, quantities: Mapping[str, int | str], place: Place) -> model.Scalars:
-        """The resources without a field of their own. Raises UsageError if a quantity is negative or cannot be read."""
+        """Return the resources without a field of their own.
+
+        Raises UsageError if a quantity is negative or cannot be read.
+        """
         amounts = [
             (name, self._parsed(partial(_amount_of, name), value, (*place, name)))
             for name, value in sorted(quantities.items())
@@ -190,7 +193,7 @@ class _Reader:
         )
 
     def _pods(self, form: forms.WorkloadForm, place: Place) -> list[tuple[forms.PodForm, Place]]:
-        """The pods in their long form, each with its path in the file."""
+        """Return the pods in their long form, each with its path in the file."""
         if isinstance(form.pods, list):
             if form.on is not None or form.devices is not None:
                 key = "devices" if form.on is None else "on"
@@ -213,7 +216,7 @@ class _Reader:
     def _pod(
         self, form: forms.WorkloadForm, workload_id: str, number: int, pod: forms.PodForm, place: Place
     ) -> model.Pod | None:
-        """The pod; None if it has ended."""
+        """Return the pod; None if it has ended."""
         pod_id = f"{workload_id}/{number}" if pod.id is None else pod.id
         self._unique(f"pod {pod_id}", place)
         observed = self._templates.pod(form, pod, place)
@@ -254,7 +257,7 @@ class _Reader:
         )
 
     def _traits(self, form: forms.WorkloadForm, observed: Pod | None, place: Place) -> PodTraits:
-        """The traits of the pod. Without a template it has a namespace and no labels."""
+        """Return the traits of the pod. Without a template it has a namespace and no labels."""
         if observed is not None and form.template is not UNSET:
             return self._templates.traits(observed, place[:2])
         return PodTraits(namespace_of(form))
@@ -262,7 +265,7 @@ class _Reader:
     def _devices_of(
         self, form: forms.WorkloadForm, pod: forms.PodForm, request: model.Request, place: Place
     ) -> tuple[int, ...]:
-        """The devices of the pod on its node. If the file does not name them, they are chosen."""
+        """Return the devices of the pod on its node. If the file does not name them, they are chosen."""
         if pod.on is None or pod.devices is not None or pod.on not in self._devices.nodes:
             return tuple(pod.devices or ())
         chosen = self._devices.choose(pod.on, request)
@@ -285,7 +288,7 @@ class _Reader:
     def _requirements(
         self, form: forms.WorkloadForm, pod: forms.PodForm, observed: Pod | None, place: Place
     ) -> tuple[model.Request, model.Constraints]:
-        """The request and the constraints of the pod, from its template or from the file's own fields."""
+        """Return the request and the constraints of the pod, from its template or from the file's own fields."""
         if observed is not None and form.template is not UNSET:
             return self._templates.requirements(observed, place[:2])
         return self._request((pod, form), place), self._constraints((pod, form))
@@ -331,7 +334,7 @@ class _Reader:
         )
 
     def _extra(self, kind: type, sources: Sequence[msgspec.Struct]) -> dict[str, Any]:
-        """The values that the sources set for the model's fields without a short form."""
+        """Return the values that the sources set for the model's fields without a short form."""
         values: dict[str, Any] = {}
         for name, hint in _extra_fields(kind):
             value = _first(sources, name, UNSET)
@@ -361,13 +364,13 @@ class _Reader:
 
 @cache
 def _extra_fields(kind: type) -> tuple[tuple[str, Any], ...]:
-    """The fields of the class without a short form, with their types."""
+    """Return the fields of the class without a short form, with their types."""
     hints = typing.get_type_hints(kind)
     return tuple((field.name, hints[field.name]) for field in uncovered(kind, forms.COVERED[kind]))
 
 
 def _first(sources: Sequence[Any], name: str, default: Any) -> Any:
-    """The value of the first form that sets this field (a pod's comes before its workload's), or the default."""
+    """Return the value of the first form that sets this field (a pod's comes before its workload's), or the default."""
     values = (getattr(form, name, UNSET) for form in sources)
     return next((value for value in values if value is not UNSET), default)
 

@@ -26,7 +26,7 @@ class SettingsUnknown(MusterError):
 
 
 def encoded(settings: Settings) -> str:
-    """The settings as YAML, as under `settings` in a snapshot file, but with all defaults."""
+    """Return the settings as YAML, as under `settings` in a snapshot file, but with all defaults."""
     plain = {
         camel(field.name): msgspec.to_builtins(getattr(settings, field.name)) for field in fields(settings)
     }
@@ -34,7 +34,7 @@ def encoded(settings: Settings) -> str:
 
 
 def decoded(data: Mapping[str, str]) -> Settings:
-    """The settings in the data of the ConfigMap. Raises SettingsUnknown if they are missing or invalid."""
+    """Return the settings in the data of the ConfigMap. Raises SettingsUnknown if they are missing or invalid."""
     form: Any = file_type(Settings)
     try:
         plain = small_yaml(data[KEY])

@@ -1,4 +1,5 @@
-"""Pods of a snapshot file that are written with Kubernetes' own types: a template, and the status of each pod.
+"""Reads the pods of a snapshot file that are written with Kubernetes' own types: a template, and the status of each
+pod.
 
 The code that reads the objects of a cluster also reads these pods.
 """
@@ -81,7 +82,7 @@ class Templates:
         return observed
 
     def priority(self, form: forms.WorkloadForm, place: Place) -> int:
-        """The priority of a workload without its own priority: the template's, or the default of the workload's
+        """Return the priority of a workload without its own priority: the template's, or the default of the workload's
         type.
         """
         default = forms.INTERACTIVE_PRIORITY if form.interactive else forms.TRAIN_PRIORITY
@@ -157,12 +158,12 @@ class Templates:
 
 
 def namespace_of(form: forms.WorkloadForm) -> str:
-    """The name of the namespace that the operator creates for the workload's project."""
+    """Return the name of the namespace that the operator creates for the workload's project."""
     return f"{NAMESPACE_PREFIX}{form.project}"
 
 
 def of_status(pod: Pod) -> dict[str, Any]:
-    """The fields of the snapshot's pod that follow from the spec and status of the pod."""
+    """Return the fields of the snapshot's pod that follow from the spec and status of the pod."""
     seconds = pod.spec.active_deadline_seconds
     return {
         **start_fields(pod),
@@ -171,10 +172,10 @@ def of_status(pod: Pod) -> dict[str, Any]:
 
 
 def has_succeeded(form: forms.PodForm) -> bool:
-    """Whether the phase of the pod is Succeeded."""
+    """Return whether the phase of the pod is Succeeded."""
     return form.status is not UNSET and form.status.get("phase") == "Succeeded"
 
 
 def _workload(place: Place) -> Place:
-    """The path of the workload that a pod at this path belongs to."""
+    """Return the path of the workload that a pod at this path belongs to."""
     return place[:2]

@@ -21,7 +21,7 @@ _INT64: Final = (1 << 63) - 1
 _BOUNDS: Final[dict[str, tuple[int, int]]] = {
     "priority": (-INT32 - 1, INT32),
     "weight": (-100, 100),  # of a preference; negative for an anti-affinity
-    "stale_grace_seconds": (-INT32 - 1, INT32),  # negative: the grace never ends
+    "stale_grace_seconds": (-INT32 - 1, INT32),  # a negative grace period never ends
     "min_member": (1, INT32),
     "max_skew": (1, INT32),
     "min_domains": (1, INT32),
@@ -37,7 +37,8 @@ def problems(form: forms.SnapshotForm) -> Iterator[Problem]:
     """Yield the path and the description of each value that is not possible."""
     yield from _values(form, "", ())
     if form.workloads and all(workload.id is None for workload in form.workloads):
-        # A file written from a cluster has ids, and may name objects that no longer exist.
+        # Only files written by hand are checked for unknown names. A file from a cluster has ids, and may
+        # name objects that no longer exist.
         yield from _unknown_names(form)
 
 

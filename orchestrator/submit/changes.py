@@ -1,4 +1,4 @@
-"""Changes of a submitted job: its image and its GPUs, in the pod template as the API server has it. Pure."""
+"""Changes the image and the GPUs of a submitted job in its pod template. Pure."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -33,7 +33,7 @@ class Change:
 
     @property
     def is_of_pods(self) -> bool:
-        """Whether the pods must be created anew for it."""
+        """Whether the pods must be created again for the change."""
         return self.gpu_milli is not None or self.image is not None
 
 

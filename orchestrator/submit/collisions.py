@@ -1,4 +1,5 @@
-"""Settings that two projects cannot share: a domain, and directories in which one project could redirect mounts. Pure.
+"""Resolves collisions between the settings of projects: domains, and directories in which one project could redirect
+another's mounts. Pure.
 
 A user of a writable directory can replace any path below it by a symbolic link. A pod that mounts a path through that
 link mounts the link's target, anywhere on the node. So no project mounts a path below a directory that another project
@@ -66,7 +67,7 @@ def granted(project: Project, projects: Iterable[Project], site_domain: str = ""
 
 
 def is_below(source: str, directory: str) -> bool:
-    """Whether the source (`/path` of nodes or `server:/path`) is below the directory and not equal to it.
+    """Return whether the source (`/path` of nodes or `server:/path`) is below the directory and not equal to it.
 
     Example: `is_below("/data/a", "/data")` returns `True`.
     """

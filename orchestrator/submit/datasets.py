@@ -3,8 +3,8 @@
 The source of a clone is read from the PVC's `dataSource`. The API server keeps it unchanged, also for clones by
 kubectl or other tools.
 
-The name in `dataSource` can mean an earlier volume of the same name. So a PVC that is older than a volume is no clone
-of it. A PVC of the same second counts as a clone. Then a possible deletion is refused, and no data is lost.
+The name in `dataSource` can refer to an earlier volume of the same name. So a PVC that is older than a volume is not
+its clone. A PVC of the same second counts as a clone, so at worst muster refuses a deletion that would be safe.
 """
 
 from collections.abc import Iterable, Sequence
@@ -272,7 +272,7 @@ def _snapshot(snapshot: VolumeSnapshot, datasets: Datasets) -> Snapshot:
 
 
 def _made_from(source: DataSource, since: str, datasets: Datasets) -> tuple[str, ...]:
-    """The names of the PVCs made from the source, which was created at `since` (RFC 3339, in whole seconds)."""
+    """Return the names of the PVCs made from the source, which was created at `since` (RFC 3339, in whole seconds)."""
     return tuple(
         sorted(
             claim.metadata.name
@@ -283,7 +283,7 @@ def _made_from(source: DataSource, since: str, datasets: Datasets) -> tuple[str,
 
 
 def _users(datasets: Datasets) -> dict[str, tuple[str, ...]]:
-    """The users of PVCs, by the PVC's name: pods, and workloads that will have pods again.
+    """Return the users of PVCs, by the PVC's name: pods, and workloads that will have pods again.
 
     A pod that ended on a node is a user too: Kubernetes keeps the PVC until that pod is deleted
     (`podUsesPVCForDeletion` of its pvc-protection-controller, 1.36).
@@ -305,7 +305,7 @@ def _users(datasets: Datasets) -> dict[str, tuple[str, ...]]:
 
 
 def _without_repetitions(names: set[str]) -> set[str]:
-    """Leave out the ended pods of a job that is listed itself."""
+    """Return the names without ended pods of a job that is among the names."""
     return {name for name in names if not (name.endswith(_ENDED) and name.removesuffix(_ENDED) in names)}
 
 

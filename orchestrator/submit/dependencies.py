@@ -1,7 +1,7 @@
 """The jobs that a job depends on: the value of `--after`, and the annotation that keeps it.
 
 A job with dependencies is a suspended Job with the annotation `muster.dev/after`. The operator removes each dependency
-that is met, and starts the Job when it removes the last one. No other object keeps them.
+that is met, and starts the Job when it removes the last one. No other object stores them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ENDED: Final = "ended"
 FAILED: Final = "failed"
 STATES: Final = (SUCCEEDED, ENDED, FAILED)
 MAX_DEPENDENCIES: Final = 100
-"""Maximum number of dependencies of a job: they are one annotation."""
+"""Maximum number of dependencies of a job, because one annotation has all of them."""
 
 _RULE: Final = "{after} {text!r} is not possible: write JOB or JOB:STATE, where STATE is one of {states}"
 

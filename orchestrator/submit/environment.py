@@ -1,7 +1,6 @@
 """The environment variables in a container's manifest. The container gets each value unchanged.
 
-Kubernetes expands `$(NAME)` in values and arguments, and takes `$$` for `$`; values are escaped here so that nothing
-is expanded.
+Kubernetes expands `$(NAME)` and `$$` in values and arguments. Values are escaped here so that it expands nothing.
 """
 
 import re
@@ -32,12 +31,12 @@ def environment(submission: Submission, more: Iterable[Manifest] = ()) -> list[M
     """Return the variables of the container: muster's own, `more`, and the user's, which have precedence."""
     variables: dict[str, Manifest] = {"JOB_NAME": {"value": submission.name}}
     if submission.is_fraction or submission.gpu_memory_bytes:
-        # No other component tells the runtime the device. For whole GPUs the device plugin sets the same variable,
-        # and the kubelet prefers the pod's own: the container would see GPUs of other pods.
+        # For a fraction, only this variable names the GPU to the runtime. For whole GPUs it must not be set:
+        # it would override the device plugin's value, and the container could see GPUs of other pods.
         field = f"metadata.annotations['{GPU_UUIDS_ANNOTATION}']"
         variables[DEVICES_VARIABLE] = {"valueFrom": {"fieldRef": {"fieldPath": field}}}
     elif not submission.gpu_milli:
-        # CUDA images set the variable to "all": on a GPU node the NVIDIA runtime would then add all GPUs.
+        # CUDA images set the variable to "all". On a GPU node the NVIDIA runtime would then add all GPUs.
         variables[DEVICES_VARIABLE] = {"value": "void"}
     if submission.gpu_milli:
         variables["RUNAI_NUM_OF_GPUS"] = {"value": format_gpu(submission.gpu_milli)}

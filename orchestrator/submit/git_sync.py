@@ -48,7 +48,7 @@ fi
 git submodule update --init --recursive
 git --no-pager log -1 --format='%H %s'
 """.strip()
-"""The script deletes an earlier checkout first: Kubernetes may run an init container twice."""
+"""The script first deletes an earlier checkout, because Kubernetes may run an init container twice."""
 
 
 def secret_name(submission: Submission) -> str:
@@ -106,6 +106,7 @@ def volume_and_mount(submission: Submission) -> tuple[list[Manifest], list[Manif
     """Return the volume for the clone, and the container's mount of the checkout; both lists can be empty."""
     if submission.git is None:
         return [], []
-    # The checkout is a folder of its own in the volume, so that it belongs to the user who runs Git.
+    # The checkout is a folder that Git creates inside the volume, so that it belongs to the user that runs
+    # Git.
     mount = {"name": _VOLUME, "mountPath": submission.git.target, "subPath": _CHECKOUT}
     return [{"name": _VOLUME, "emptyDir": {}}], [mount]

@@ -1,4 +1,4 @@
-"""The objects of a submission: a Submission as Kubernetes objects.
+"""Renders a Submission as Kubernetes objects.
 
 A train workload is a Job, an interactive one a StatefulSet of one pod (named `<name>-0`). PVCs, secrets, Service and
 Ingress have the workload as their owner, so that deleting the workload deletes them. All functions are pure: the time
@@ -127,7 +127,9 @@ def _labels(submission: Submission) -> dict[str, str]:
 
 
 def _exposed(submission: Submission) -> dict[str, str]:
-    """The label of pods behind a NodePort or load balancer: the default NetworkPolicies allow all traffic to them."""
+    """Return the label of pods behind a NodePort or load balancer: the default NetworkPolicies allow all traffic to
+    them.
+    """
     return {names.EXPOSED_LABEL: "true"} if submission.service_type in ("nodeport", "loadbalancer") else {}
 
 
@@ -189,7 +191,8 @@ def _pod_annotations(submission: Submission, placement: Placement) -> dict[str, 
         annotations[names.TOPOLOGY_PREFERRED_ANNOTATION] = submission.topology_preferred
     if submission.min_member is not None:
         annotations[names.MIN_MEMBER_ANNOTATION] = str(submission.min_member)
-    if submission.is_preemptible == submission.interactive:  # the default of `is_preemptible` is the opposite
+    # The annotation is needed only if it differs from the default, which is `not interactive`.
+    if submission.is_preemptible == submission.interactive:
         annotations[names.PREEMPTIBLE_ANNOTATION] = str(submission.is_preemptible).lower()
     return annotations
 

@@ -1,4 +1,4 @@
-"""The memory limit in containers with a GPU fraction: the mounts of their pods, and the operator's annotation.
+"""The GPU memory limit of containers with a GPU fraction: the mounts of their pods, and the operator's annotation.
 
 The file of limits in a container is the pod's annotation `muster.dev/gpu-memory-limits`, which the kubelet writes at
 the start. docs/explanation/fractions.md describes its lines. Pure.
@@ -38,7 +38,7 @@ def volumes_and_mounts(submission: Submission) -> tuple[list[dict[str, Any]], li
     if not (submission.is_fraction or submission.gpu_memory_bytes):
         return [], []
     volumes: list[dict[str, Any]] = [
-        # no DirectoryOrCreate: without the library the pod must not start, as it would run without a limit
+        # not DirectoryOrCreate: without the library, the pod would run without a limit, so it must not start
         {"name": _LIBRARY, "hostPath": {"path": names.GPU_MEMORY_DIRECTORY, "type": "Directory"}},
         {
             "name": _LIMITS,
@@ -56,7 +56,7 @@ def volumes_and_mounts(submission: Submission) -> tuple[list[dict[str, Any]], li
 
 
 def is_limited(pod: Pod) -> bool:
-    """Whether the pod mounts the directory of the library, so that its limits take effect."""
+    """Return whether the pod mounts the directory of the library, so that its limits take effect."""
     return any(
         volume.host_path is not None and volume.host_path.path == names.GPU_MEMORY_DIRECTORY
         for volume in pod.spec.volumes
@@ -91,7 +91,7 @@ def limits_of(pod: Pod) -> Mapping[str, int]:
 
 
 def _part_bytes(pod: Pod, request: Request, device_bytes: int) -> int:
-    """The bytes that the pod requests of a device, rounded down and at most `device_bytes`. 0: unknown."""
+    """Return the bytes that the pod requests of a device, rounded down and at most `device_bytes`. 0: unknown."""
     if request.gpu_portion_milli:
         return device_bytes * request.gpu_portion_milli // DEVICE_MILLI
     requested_bytes = memory_bytes(pod.metadata.annotations[names.GPU_MEMORY_ANNOTATION])

@@ -1,4 +1,4 @@
-"""Text as values: the notations of ports, volumes, PVCs and Git repositories. See `parsing`."""
+"""Parses the notations of ports, volumes, PVCs and Git repositories. See `parsing`."""
 
 import re
 from collections.abc import Mapping

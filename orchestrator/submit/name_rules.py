@@ -26,7 +26,7 @@ MAX_DOMAIN_LENGTH: Final = 253 - len(".") - 56
 
 
 def is_workload_name(text: str) -> bool:
-    """Whether the text is a valid name of a workload or project, which DNS names and labels contain.
+    """Return whether the text is a valid name of a workload or project, which DNS names and labels contain.
 
     Example: `is_workload_name("Train_1")` returns `False`.
     """
@@ -34,7 +34,7 @@ def is_workload_name(text: str) -> bool:
 
 
 def is_object_name(text: str) -> bool:
-    """Whether the text is a valid object name. Paths and selectors must contain no other text.
+    """Return whether the text is a valid object name. Paths and selectors must contain no other text.
 
     Example: `is_object_name("data.v1")` returns `True`.
     """
@@ -42,12 +42,12 @@ def is_object_name(text: str) -> bool:
 
 
 def is_label_value(text: str) -> bool:
-    """Whether the text is a valid value of a label."""
+    """Return whether the text is a valid value of a label."""
     return re.fullmatch(LABEL_VALUE, text) is not None
 
 
 def is_qualified_name(text: str) -> bool:
-    """Whether the text is a valid key of a label, annotation, taint or resource: `[prefix/]name`.
+    """Return whether the text is a valid key of a label, annotation, taint or resource: `[prefix/]name`.
 
     Example: `is_qualified_name("example.com/rack")` returns `True`.
     """

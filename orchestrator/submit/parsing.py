@@ -1,4 +1,4 @@
-"""Text as values: the notations in which people write names, amounts, durations, labels and variables.
+"""Parses the notations in which people write names, amounts, durations, labels and variables.
 
 `mount_parsing` has the notations of ports, volumes, PVCs and repositories.
 
@@ -36,7 +36,7 @@ _NUMBER_LENGTH: Final = 6
 
 _GPU = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?|\.[0-9]{1,3}")
 _BYTES = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([kKmMgGtTpP])i?[bB]")
-"""Amounts with the letter B, which Kubernetes does not take."""
+"""Amounts with the unit `B`, such as `4GB`, which is not valid in Kubernetes."""
 _ARRAY = re.compile(r"0-([0-9]{1,5})(?:%([1-9][0-9]{0,5}))?")
 _CAPABILITY = re.compile(r"[A-Z][A-Z_]{0,62}")
 _VARIABLE_NAME = re.compile(r"[._a-zA-Z][-._a-zA-Z0-9]*")

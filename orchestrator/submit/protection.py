@@ -33,7 +33,7 @@ class PolicyMode(Enum):
     AUDIT = "audit"
     """The API server writes its audit log."""
     OFF = "off"
-    """There are no policies: Kubernetes before 1.30. Pod Security alone is enforced."""
+    """There are no policies, for Kubernetes before 1.30. Only Pod Security is enforced."""
 
 
 BASELINE_CAPABILITIES: Final = frozenset(
@@ -181,12 +181,12 @@ def restricted(context: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_restricted(namespace: Metadata) -> bool:
-    """Whether the pods of a project's namespace must meet the level restricted."""
+    """Return whether the pods of a project's namespace must meet the level restricted."""
     return namespace.labels.get(names.POD_SECURITY_LABEL) == RESTRICTED
 
 
 def limits_gpu_memory(namespace: Metadata) -> bool:
-    """Whether pods with a GPU fraction in the namespace mount the library that limits GPU memory."""
+    """Return whether pods with a GPU fraction in the namespace mount the library that limits GPU memory."""
     return names.GPU_MEMORY_DIRECTORY in _listed(namespace, names.READ_ONLY_DIRECTORIES_ANNOTATION)
 
 
@@ -281,7 +281,7 @@ def _toleration_objection(submission: Submission, namespace: Metadata, project: 
 
 
 def network_policies(namespace: str) -> list[dict[str, Any]]:
-    """Return the NetworkPolicies of a project's namespace: no other project's pods reach into it.
+    """Return the NetworkPolicies of a project's namespace, which keep out the pods of other projects.
 
     Pods of namespaces without a project, such as ingress controllers and monitoring, can reach them. All clients can
     reach pods behind a NodePort or a load balancer.

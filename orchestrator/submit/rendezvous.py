@@ -1,4 +1,4 @@
-"""How the processes of a distributed workload find each other.
+"""Lets the processes of a distributed workload find each other, by DNS names and environment variables.
 
 The pods belong to an Indexed Job. By a headless Service, the pod with index I has the stable DNS name
 `<job>-<I>.<job>`. The pod with index 0 is the master. Every framework reads its own variables:

@@ -1,7 +1,8 @@
-"""A batch script of Slurm as a command line of `muster submit`, with everything that cannot run named by its line.
+"""Translates a batch script of Slurm into a command line of `muster submit`, or reports each line that has no
+equivalent.
 
 The container runs the script by its interpreter with `-c`. A line that sets the variables of Slurm and defines `srun`
-replaces the first line, so the numbers of lines in messages stay. Every pod of a job of several nodes runs the whole
+replaces the first line, so line numbers in messages stay the same. Every pod of a job of several nodes runs the whole
 script. `srun` starts the tasks of its own node.
 """
 
@@ -42,7 +43,10 @@ _VARIABLE_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The surroundings of a script. `project` is None where only the script can name it; `job_id` is a new number."""
+    """The inputs beside the script.
+
+    `project` is None if the command line does not name it. `job_id` is a new number.
+    """
 
     name: str
     """The name of the script, for messages and as the default of the job's name."""
@@ -89,7 +93,7 @@ class _Translator:
         self._request = request
         self._options: dict[str, _Option] = {}
         self._problems: list[tuple[str, str]] = []
-        """Where it is, such as `line 5`, and the text."""
+        """Each problem: its location, such as `line 5`, and the text."""
         self._notes: list[tuple[str, str]] = []
         self._words: list[str] = []
         self._job = Job()

@@ -1,4 +1,5 @@
-"""The options and commands of Slurm that muster knows: with a meaning here, without an effect, or refused with advice.
+"""The options and commands of Slurm: those that muster translates, those without an effect, and those that it refuses
+with advice.
 
 The names are those of sbatch, Slurm 20.11 (https://slurm.schedmd.com/sbatch.html), and of pyxis
 (https://github.com/NVIDIA/pyxis). A name that is not here is refused too.
@@ -36,7 +37,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "use-min-nodes": "",
     "wait": "",
 }
-"""The options with a meaning here, and the variable that has their value."""
+"""The options that muster translates, and the variable that has their value."""
 
 _LOGS: Final = "the output is in 'muster logs JOB'"
 NO_EFFECT: Final[Mapping[str, str]] = {
@@ -53,7 +54,7 @@ NO_EFFECT: Final[Mapping[str, str]] = {
     "wait-all-nodes": "all pods of a job start together",
     "wckey": "it is a remark",
 }
-"""The options that can be left out without another result of the job, and why."""
+"""The options that muster ignores because they do not change the result of a job, with the reason."""
 
 _IMAGE: Final = "give the image with '#MUSTER --image=IMAGE' and remove it"
 _NODE_TYPE: Final = "give the type of the nodes with '#MUSTER --node-type=TYPE'"
@@ -125,7 +126,10 @@ COMMAND_ADVICE: Final[Mapping[str, str]] = {
 
 
 def read_option(word: str, rest: Iterator[str]) -> tuple[str, str]:
-    """Return the full name and the value of an option; a value of its own is taken from `rest`. Raises UsageError."""
+    """Return the full name and the value of an option.
+
+    If the value is a separate word, remove it from `rest`. Raises UsageError.
+    """
     letter = LETTERS.get(word[1:2]) if word.startswith("-") else None
     if letter is not None:
         name, equals, value = letter, bool(word[2:]), word[2:]

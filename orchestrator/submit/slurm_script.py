@@ -1,7 +1,7 @@
-"""A batch script of Slurm as text: its interpreter, its option lines, and the commands and variables of its body.
+"""Parses a batch script of Slurm: its interpreter, its option lines, and the commands and variables of its body.
 
-The rules are those of sbatch (https://slurm.schedmd.com/sbatch.html): the first line names the interpreter. Options
-stand in lines that begin with `#SBATCH`, before the first command. `#MUSTER` lines have options of `muster submit`.
+The rules are those of sbatch (https://slurm.schedmd.com/sbatch.html): the first line names the interpreter. Lines that
+begin with `#SBATCH`, before the first command, have options. `#MUSTER` lines have options of `muster submit`.
 """
 
 import re
@@ -67,7 +67,7 @@ class Script:
 
 
 def read_script(content: bytes) -> Script:
-    """Return the parts of a script. Raises UsageError if Slurm, too, would refuse it."""
+    """Return the parts of a script. Raises UsageError for a script that Slurm would refuse as well."""
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
@@ -112,7 +112,7 @@ def option_words(line: Line) -> list[str]:
 
 
 def commands(script: Script) -> Iterator[Command]:
-    """Yield the commands of the body, also those in `$(…)` and behind `|`; not those inside quoted text.
+    """Yield the commands of the body, also those in `$(…)` and after `|`, but not those in quoted text.
 
     Raises UsageError if a quotation mark has no partner.
     """
@@ -126,7 +126,9 @@ def commands(script: Script) -> Iterator[Command]:
 
 
 def unset_variables(script: Script, is_set: frozenset[str]) -> Iterator[tuple[int, str]]:
-    """Yield line and name of each variable of Slurm that the body reads, is not set and has no default there."""
+    """Yield line and name of each variable of Slurm that the body reads although it is not set and the body gives it no
+    default.
+    """
     for number, line in enumerate(script.body.split("\n"), start=2):
         if line.lstrip().startswith("#"):
             continue
@@ -143,7 +145,7 @@ def named_variables(script: Script, is_set: frozenset[str]) -> Iterator[tuple[in
 
 
 def quoted_names(script: Script, names: frozenset[str]) -> Iterator[tuple[int, str]]:
-    """Yield line and name of each of these commands that stands in text, or behind another command."""
+    """Yield line and name of each of these commands that occurs in quoted text or as an argument of another command."""
     plain = {(command.line, command.program) for command in commands(script)}
     for number, line in enumerate(script.body.split("\n"), start=2):
         if not line.lstrip().startswith("#"):

@@ -30,7 +30,7 @@ class Array:
 
     @property
     def step(self) -> int:
-        """The difference between all neighbours; 0 if it is not the same, and 1 for a single task."""
+        """The difference between neighbouring numbers: 0 if the differences are not equal, 1 for a single task."""
         steps = {later - earlier for earlier, later in zip(self.tasks, self.tasks[1:], strict=False)} or {1}
         return steps.pop() if len(steps) == 1 else 0
 
@@ -43,7 +43,7 @@ def parse_number(text: str) -> int:
 
 
 def parse_nodes(text: str) -> int:
-    """Return the smaller number of `MIN[-MAX]`: Slurm may also start the job on that number of nodes.
+    """Return MIN of `MIN[-MAX]`, because Slurm may start the job on this number of nodes too.
 
     Example: `parse_nodes("2-4")` returns `2`.
     """

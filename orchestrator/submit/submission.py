@@ -1,4 +1,4 @@
-"""A validated request to run a workload, free of flags and of Kubernetes' objects.
+"""A validated request to run a workload, independent of command line flags and Kubernetes objects.
 
 `parsing` makes the values from text. `Submission` checks each value and their combinations; `manifest` renders it. An
 error is an InvalidField with the names of the fields.
@@ -56,7 +56,7 @@ class Submission:
     gpu_memory_bytes: int = 0
     """Memory of a GPU in bytes, at least 100 MB, instead of `gpu_milli`."""
     gpu_devices: int | None = None
-    """The number of GPUs of each of which the pod gets the fraction, or the GPU memory; None: one."""
+    """The number of GPUs. The pod gets the fraction, or the GPU memory, of each of them. None: one."""
     interactive: bool = False
     """Whether the workload is one pod without an end. Otherwise its pods run until they succeed."""
     preemptible: bool | None = None
@@ -70,7 +70,7 @@ class Submission:
     args: tuple[str, ...] = ()
     """The arguments of the command, or of the image's entry point."""
     environment: tuple[Variable, ...] = ()
-    """Variables of the container; of two with one name the later one wins."""
+    """Variables of the container. If two have the same name, the later one is used."""
     volumes: tuple[Mount, ...] = ()
     """Directories of the node, or of an NFS server."""
     claims: tuple[Mount, ...] = ()
@@ -108,11 +108,11 @@ class Submission:
     node_type: str | None = None
     """Only nodes whose label `run.ai/type` has this value."""
     tolerations: tuple[Toleration, ...] = ()
-    """Taints of nodes that do not keep the pods away."""
+    """Taints of nodes that the pods tolerate."""
     topology_required: str | None = None
     """The key of a node label: all pods run on nodes with the same value of it."""
     topology_preferred: str | None = None
-    """Like `topology_required`, but if no such nodes fit, the pods run on other nodes."""
+    """Like `topology_required`, but the pods run on any nodes if they do not fit on such nodes."""
     completions: int | None = None
     """The number of pods that must succeed; None: one."""
     parallelism: int | None = None
@@ -124,7 +124,10 @@ class Submission:
     backoff_limit: int | None = None
     """The number of retries after failures, for a sweep of each index; None: 6."""
     time_limit_seconds: int | None = None
-    """Seconds that a pod runs at most; it has failed then, and counts as an attempt. None: no limit."""
+    """Maximum runtime of a pod in seconds.
+
+    A pod that reaches it has failed and counts as an attempt. None: no limit.
+    """
     after: tuple[Dependency, ...] = ()
     """Jobs of the project that must reach a state before this one may start."""
     ttl_seconds: int | None = None

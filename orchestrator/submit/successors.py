@@ -13,7 +13,7 @@ COPY_SUFFIX: Final = "-edit"
 _OF_ONE_JOB: Final = (
     "controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name",
 )  # fmt: skip
-"""Labels that the API server puts on the template of a Job, and the API server refuses on another Job."""
+"""Labels that the API server adds to the template of a Job. It refuses them on a new Job."""
 
 
 class Replaced(NamedTuple):
@@ -55,7 +55,8 @@ def suspended_copy(job: Mapping[str, Any], new_job: Mapping[str, Any]) -> Manife
     metadata, spec = job["metadata"], new_job["spec"]
     suspended = "true" if spec.get("suspend") else "false"
     mark = {names.EDIT_OF_ANNOTATION: f"{metadata['name']}:{metadata['uid']}:{suspended}"}
-    # A held Job that the operator starts would run beside its successor: the copy has no dependencies.
+    # The copy gets no dependencies. Otherwise the operator could start it, and it would run beside the
+    # successor.
     annotations = {**new_job["metadata"]["annotations"], **mark}
     after = annotations.pop(names.AFTER_ANNOTATION, None)
     if after is not None:

@@ -76,7 +76,7 @@ class FlagDefault:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """One template. `text` is its values in YAML, which only `fields` parses: invalid templates can be listed."""
+    """One template. `text` is its values in YAML. Only `fields` parses it, so that invalid templates can be listed."""
 
     name: str
     namespace: str
@@ -251,7 +251,7 @@ def _expanded(template: Template, flag: str, text: str, environ: Mapping[str, st
 
 
 def _joined(flag: str, values: Sequence[str], winning: Any) -> tuple[str, ...]:
-    """Return `values` and `winning` as one list. A value whose key is also in `winning` is left out."""
+    """Return one list of `values` and `winning`, which have precedence: a value with a key of `winning` is left out."""
     winning_keys = {_key(flag, value) for value in winning}
     return (*(value for value in values if _key(flag, value) not in winning_keys), *winning)
 

@@ -38,9 +38,7 @@ def annotations_fit(labels: Pairs, annotations: Pairs) -> InvalidField | None:
 def strings_arrive(
     environment: Iterable[Variable], command: Iterable[str], args: Iterable[str]
 ) -> InvalidField | None:
-    """Return the problem of the first string that Linux or Kubernetes could not pass to the program; None without
-    one.
-    """
+    """Return the problem of the first string that Linux or Kubernetes cannot pass to the program, or None."""
     strings = [
         ("environment", f"{variable.name}={variable.value}", f" {variable.name}") for variable in environment
     ]

@@ -15,7 +15,7 @@ MAX_ID: Final = 2**31 - 1
 """The largest number of a user or a group."""
 MIN_GPU_MEMORY_BYTES: Final = 100_000_000
 MIN_SEEN_TTL_SECONDS: Final = 60
-"""Minimum time that a job exists after its end if the operator must see the end: for snapshots and dependents."""
+"""Minimum `ttl_seconds` of a job with snapshots or dependents, because the operator must see the end of the job."""
 SHARED_MEMORY_PATH: Final = "/dev/shm"  # noqa: S108 - the container's, not ours
 HOME_PATH: Final = "/home/runai-home"
 """The path of the home directory, which scripts for the older command line use."""
@@ -111,7 +111,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """How the processes of a distributed workload find each other: one of `FRAMEWORKS`, and the master's port."""
+    """The rendezvous of a distributed workload: one of `FRAMEWORKS`, and the master's port."""
 
     framework: str
     master_port: int = MASTER_PORT
@@ -127,7 +127,7 @@ class RunAs:
 
 
 def is_image(text: str) -> bool:
-    """Whether the text can be the name of a container image.
+    """Return whether the text can be the name of a container image.
 
     Example: `is_image("my image")` returns `False`.
     """
@@ -135,7 +135,7 @@ def is_image(text: str) -> bool:
 
 
 def is_gpu_milli(gpu_milli: int) -> bool:
-    """Whether a pod can request this number of thousandths of a GPU: whole devices, or a fraction of one.
+    """Return whether a pod can request this number of thousandths of a GPU: whole devices, or a fraction of one.
 
     Example: `is_gpu_milli(1500)` returns `False`.
     """

@@ -1,4 +1,4 @@
-"""The state of a job's containers, and the reason of a job that does not run, in one line.
+"""Explains, in one line, why a job does not run, from the state of its pods and containers.
 
 `list -o wide`, `get`, `explain`, the pages and the client show `waits_because`. Its first word is the reason that the
 operator (`ClusterFull`), the kubelet (`ErrImagePull`) or the newest warning (`FailedMount`) gives, or one of these:
@@ -123,7 +123,7 @@ def not_scheduled(pod: Pod) -> str:
 
 
 def runs(pod: Pod, around: Surroundings = NOTHING_READ) -> bool:
-    """Whether the pod runs and has no obstacle but a missing GPU."""
+    """Return whether the pod runs and has no obstacle but a missing GPU."""
     if pod.status.phase != "Running" or pod.metadata.deletion_timestamp is not None:
         return False
     found = obstacle(pod, around)
@@ -231,7 +231,9 @@ def without_gpu(pod: Pod) -> Obstacle | None:
 
 
 def _ending(state: ContainerStateTerminated) -> str:
-    """Return how a container ended: its exit code, the reason if it adds something, and its termination message."""
+    """Return how a container ended: its exit code, its reason if that is not obvious from the code, and its termination
+    message.
+    """
     reason = f" ({state.reason})" if state.reason not in ("", "Error", "Completed") else ""
     message = f": {_short(state.message)}" if state.message.strip() else ""
     return f"exit code {state.exit_code}{reason}{message}"
@@ -304,7 +306,7 @@ def claim_names(pod: Pod) -> list[str]:
 
 
 def has_not_started(pod: Pod) -> bool:
-    """Whether the pod has a node, is Pending, and has no obstacle in its own status.
+    """Return whether the pod has a node, is Pending, and has no obstacle in its own status.
 
     Then its PVCs and warnings can give the reason.
     """

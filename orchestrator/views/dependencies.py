@@ -1,4 +1,4 @@
-"""Why jobs with dependencies have not started, or never start. Pure.
+"""Explains why jobs with dependencies have not started, or will never start. Pure.
 
 WaitsForJob        another job has not reached the required state yet
 DependencyFailed   another job can no longer reach this state: it ended otherwise, was deleted, or never starts

@@ -63,8 +63,8 @@ def gpu_views(node: GpuNode, now_us: int) -> tuple[GpuView, ...]:
 def gpus_of_pod(pod: Pod, gpus: Mapping[str, Iterable[GpuView]]) -> Iterator[GpuView]:
     """Yield the GPUs of a pod.
 
-    A GPU belongs to the pod if the kubelet gave it to the pod, or to the reservation of its fraction, or if a process
-    of the pod uses it. `gpus` maps each node name to its GPUs.
+    A GPU belongs to the pod if the kubelet gave it to the pod or to the reservation of its fraction. It also belongs to
+    the pod if a process of the pod uses it. `gpus` maps each node name to its GPUs.
     """
     if not pod.spec.node_name or pod.status.phase in _ENDED:
         return

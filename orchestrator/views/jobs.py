@@ -46,7 +46,7 @@ class Listing:
     """The objects of one or more namespaces as they were read. `projects` maps a namespace to its project.
 
     `owners` are the owners of pods, Jobs and StatefulSets, of any kind. `around` has, by namespace, the PVCs, events
-    and nodes that give the reason why a pod is not started. `has_all_jobs`: the namespaces have no other Jobs.
+    and nodes that give the reason why a pod is not started. `has_all_jobs`: all Jobs of the namespaces were read.
     """
 
     projects: Mapping[str, str]
@@ -62,7 +62,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Indexes:
-    """The indexes of an Indexed Job: their number, and those that succeeded or failed for good, such as `0-36,40`."""
+    """The indexes of an Indexed Job: their number, and those that succeeded or finally failed, such as `0-36,40`."""
 
     count: int
     succeeded_count: int
@@ -143,7 +143,7 @@ class WorkloadView:
     def held_by_nodes_milli(self, placed_milli: Mapping[str, int]) -> int:
         """Return the GPUs of its pods that have a node.
 
-        If `placed_milli` has the uid of a pod, its amount counts, else the request.
+        For a pod whose uid is in `placed_milli`, this amount counts. For others, the request counts.
         """
         return sum(milli for _, milli in self.held_of_pods_milli(placed_milli))
 

@@ -174,11 +174,11 @@ class Summary(Wire, frozen=True):
         return self.node.node_name
 
     def usage(self) -> Usage:
-        """The use of the whole node."""
+        """Return the use of the whole node."""
         return _usage(self.node)
 
     def usage_by_pod(self) -> dict[str, Usage]:
-        """The use of each pod, by its uid."""
+        """Return the use of each pod, by its uid."""
         return {pod.pod_ref.uid: _usage(pod) for pod in self.pods}
 
 

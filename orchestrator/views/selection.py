@@ -58,7 +58,7 @@ def _requirement(part: str, text: str) -> Requirement:
 class Selection:
     """The jobs that meet every condition; an empty condition is met by all.
 
-    `statuses` are in small letters (`parse_statuses`). `since_us`: created then or later.
+    `statuses` are in lower case (`parse_statuses`). `since_us`: created at this time or later.
     """
 
     statuses: frozenset[str] = frozenset()
@@ -82,9 +82,9 @@ class Selection:
 
 
 def parse_statuses(texts: Iterable[str]) -> frozenset[str]:
-    """Return the statuses in small letters; each text has one, or several with commas between them.
+    """Return the statuses in lower case. Each text has one status, or several separated by commas.
 
-    Raises UsageError for a word that is nearly one of STATUSES. Any other word may be a reason of Kubernetes.
+    Raises UsageError for a word that is similar to one of STATUSES. Any other word can be a reason of Kubernetes.
     """
     own = {word.lower(): word for word in STATUSES}
     words = [word for text in texts for word in text.split(",")]
@@ -102,7 +102,7 @@ def parse_order(key: str) -> Callable[[Iterable[WorkloadView]], list[WorkloadVie
     """Return a function that puts jobs in the order of one of SORT_KEYS, the smallest first; `-KEY`: the largest first.
 
     Jobs that are equal by the key keep their order. `age` is the time since the submission. `gpus` counts memory of
-    GPUs as 0. Small and capital letters are the same. Raises UsageError for another key.
+    GPUs as 0. Upper and lower case are equal. Raises UsageError for an unknown key.
     """
     name = key.removeprefix("-").lower()
     if name not in SORT_KEYS:

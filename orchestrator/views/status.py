@@ -44,7 +44,8 @@ STATUSES: Final = (
 FINAL: Final = frozenset({SUCCEEDED, FAILED, TIMED_OUT})
 
 _PHASES_THAT_ENDED: Final = frozenset({"Succeeded", "Failed"})
-# The status of a workload of several pods: problems first (any word not listed), then the furthest state.
+# For a workload of several pods: any status that is not listed here is a problem and comes first, then these
+# in this order.
 _PRECEDENCE: Final = (RUNNING, CREATING, TERMINATING, PENDING, UNKNOWN)
 
 

@@ -83,7 +83,7 @@ class Catalogue:
         return list(dict.fromkeys(requirement.part for requirement in self.requirements))
 
     def profile(self, name: str) -> Profile:
-        """The profile of that name. Raises CatalogueError."""
+        """Return the profile of that name. Raises CatalogueError."""
         for profile in self.profiles:
             if profile.id == name:
                 return profile
@@ -102,7 +102,7 @@ class Catalogue:
         return [requirement for requirement in self.requirements if not names or requirement.part in names]
 
     def proven_by(self, check_id: str) -> list[str]:
-        """The ids of the requirements that the check helps to prove."""
+        """Return the ids of the requirements that the check helps to prove."""
         return [
             requirement.id
             for requirement in self.requirements
@@ -130,7 +130,7 @@ class _Document(document.Document):
 
 
 def load_catalogue(path: Path = PATH) -> Catalogue:
-    """The catalogue. Raises CatalogueError that names file and line."""
+    """Return the catalogue. Raises CatalogueError that names file and line."""
     read = _Document(path)
     content = read.convert(Content)
     for kind, ids in (

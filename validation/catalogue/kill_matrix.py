@@ -1,4 +1,4 @@
-"""Reads the defects that the checks were shown to notice: the kill matrix."""
+"""Reads the kill matrix: the injected defects, and the checks that were shown to detect them."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -29,5 +29,5 @@ class _Document(document.Document):
 
 
 def load_mutants(path: Path = PATH) -> list[Mutant]:
-    """The defects. Raises CatalogueError that names file and line."""
+    """Return the defects. Raises CatalogueError that names file and line."""
     return _Document(path).convert(list[Mutant])

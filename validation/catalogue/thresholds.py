@@ -27,7 +27,7 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
     drift: list[DriftLimit]
 
     def ratio(self, of: str) -> RatioThreshold:
-        """The threshold of that name. Raises CatalogueError."""
+        """Return the threshold of that name. Raises CatalogueError."""
         for threshold in self.training_ratios:
             if threshold.of == of:
                 return threshold
@@ -39,10 +39,10 @@ class _Document(document.Document):
 
 
 def load_thresholds(path: Path = PATH) -> Thresholds:
-    """The thresholds. Raises CatalogueError that names file and line."""
+    """Return the thresholds. Raises CatalogueError that names file and line."""
     return _Document(path).convert(Thresholds)
 
 
 def figures_sha256(path: Path = PATH) -> str:
-    """The digest of the file. Raises CatalogueError."""
+    """Return the digest of the file. Raises CatalogueError."""
     return hashlib.sha256(_Document(path).text.encode()).hexdigest()

@@ -14,7 +14,7 @@ class _Document(document.Document):
 
 
 def load_waivers(path: Path, check_ids: Collection[str], today: date) -> list[Waiver]:
-    """The waivers of the file. Raises WaiverError that names file and line.
+    """Return the waivers of the file. Raises WaiverError that names file and line.
 
     A waiver needs an owner, a reason, a fact, a day within a year, and a check that exists. A waiver for a check of
     hosts names a host.

@@ -1,4 +1,4 @@
-"""The pytest plugin: it collects scenario files, and makes every step and every invariant a test.
+"""The pytest plugin: collects scenario files, and turns every step and every invariant into a test.
 
 `muster validate` runs pytest with this plugin. The plugin also works alone: `pytest -p validation.harness.plugin
 DIRECTORY`, with pytest's own reports and options such as --junitxml, -k and --collect-only.

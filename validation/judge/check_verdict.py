@@ -141,7 +141,7 @@ class StepWatch:
         return self._note(now_ms)
 
     def pass_time(self, now_ms: int) -> Convergence | None:
-        """Note that no event came until `now_ms` of the run; return the result, if there is one now."""
+        """Note that no event came until `now_ms` (time in the run). Return the result if there is one now."""
         return self._settling.pass_time(now_ms - self._started_ms)
 
     def remaining_ms(self, now_ms: int) -> int:
@@ -189,7 +189,7 @@ def judge_unrun(circumstances: Circumstances) -> Judgement | None:
 def judge_step(
     check: StepCheck, circumstances: Circumstances, timeline: Timeline, window: Window | None
 ) -> StepResult:
-    """The verdict on a step, from the events of its window."""
+    """Return the verdict on a step, from the events of its window."""
     unrun = judge_unrun(circumstances)
     if unrun is not None:
         return StepResult(unrun)
@@ -304,8 +304,9 @@ def waive(
 
 
 def blocks_later_checks(judgement: Judgement, *, is_step: bool, fail_fast: bool) -> bool:
-    """Whether later checks must not run: all of them with `fail_fast`, else those that build on the state of this
-    step.
+    """Return whether later checks must not run.
+
+    With `fail_fast` these are all checks, otherwise those that build on the state of this step.
     """
     return judgement.required and judgement.verdict not in ACCEPTABLE and (is_step or fail_fast)
 

@@ -1,4 +1,4 @@
-"""How a step settled: the result of waiting for its expectation, as data."""
+"""The result of waiting for the expectation of a step, as data."""
 
 from enum import StrEnum
 
@@ -15,14 +15,14 @@ class ConvergenceResult(StrEnum):
     TIMED_OUT = "TIMED_OUT"
     """The expected state was never reached."""
     RULED_OUT = "RULED_OUT"
-    """An event happened after which the expected state cannot be reached any more."""
+    """An event made the expected state impossible."""
 
 
 class Convergence(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """How the expected state was reached.
 
     `first_ms` and `stable_ms` count from the end of the step's commands: when the expected state was first reached, and
-    when it had lasted for `hold_ms`. `flaps` counts how often it ended again.
+    when it had lasted for `hold_ms`. `flaps` counts how often the state was lost again.
     """
 
     result: ConvergenceResult

@@ -36,7 +36,7 @@ class Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class NodeSeen(
     msgspec.Struct, frozen=True, tag="node", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """A node as it is from now on. `gpus` counts whole devices; a deleted node has none.
+    """A node in its state from this event on. `gpus` counts whole devices; a deleted node has none.
 
     The API server gives the `uid`, the kubelet reads the `system_uuid`. `node_type` is the group of the node, empty
     without a group; projects can be limited to groups. A `cordoned` node takes no new pods.
@@ -57,7 +57,7 @@ class ClusterSeen(
 ):
     """The identity of the cluster: the uid of its namespace kube-system, and the SHA-256 of its certificate authority.
 
-    `ca_sha256` is empty if the recorder trusts the API server by the certificates of its own system.
+    `ca_sha256` is empty if the recorder verifies the API server by the certificates of its own system.
     """
 
     t_ms: int
@@ -144,7 +144,7 @@ class OperatorKilled(
     rename="camel",
     forbid_unknown_fields=True,
 ):
-    """The operator that led was killed, without a chance to finish anything."""
+    """The leading operator was killed, so it could not finish its work."""
 
     t_ms: int
 
@@ -152,7 +152,7 @@ class OperatorKilled(
 class ImagePulled(
     msgspec.Struct, frozen=True, tag="image", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """A node pulled an image before any time was measured, within `took_ms`, or failed with a `problem`.
+    """Before the first measurement, a node pulled an image in `took_ms`, or failed with a `problem`.
 
     `name` is the image's name in scenarios, `image` its name at the site. `message` is the message of the kubelet.
     """
@@ -182,9 +182,9 @@ class GpuSeen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class GpusSeen(
     msgspec.Struct, frozen=True, tag="gpus", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """The GPUs of a node as its kubelet and its driver report them: evidence that is independent of the scheduler.
+    """The GPUs of a node in the reports of its kubelet and its driver, which are independent of the scheduler.
 
-    `observed_at` is the node's own time. Without `gpus` the node reports nothing any more.
+    `observed_at` is the node's own time. Without `gpus` the node no longer reports.
     """
 
     t_ms: int
@@ -211,7 +211,7 @@ class WatchSeen(
 class PodSeen(
     msgspec.Struct, frozen=True, tag="pod", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """A pod as it is from now on. `change` is `added`, `modified` or `deleted`.
+    """A pod in its state from this event on. `change` is `added`, `modified` or `deleted`.
 
     - `devices`: the indices of its GPUs on `node`.
     - `gpu_milli`: the requested amount in thousandths of a GPU: a multiple of 1000, or a fraction of one device.

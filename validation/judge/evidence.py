@@ -25,7 +25,7 @@ NO_EVIDENCE = Evidence()
 
 
 def shortfall(least: Evidence, actual: Evidence) -> str:
-    """Return in words the evidence that is less than the minimum; empty if the evidence suffices."""
+    """Return a text about the kinds of evidence that are below the minimum. Empty if the evidence suffices."""
     missing = [
         f"{actual.count(name)} of {least.count(name)} {name}"
         for name in Evidence.__struct_fields__

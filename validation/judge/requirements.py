@@ -1,4 +1,7 @@
-"""The verdicts on requirements and on the whole run. They follow the catalogue, not the checks that happened to run."""
+"""Derives the verdicts on requirements and on the whole run from the catalogue.
+
+So checks that did not run count too.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,8 +28,8 @@ class RequirementFacts:
 class Scope:
     """The scope of a run: a profile of the catalogue, and the chosen parts; no parts mean the whole catalogue.
 
-    `deviations` say why the run cannot be an acceptance even if all checks pass: a changed operator, or other
-    scenarios than those that ship.
+    `deviations` are the reasons why the run is not an acceptance even if all checks pass, such as a changed operator or
+    own scenarios.
     """
 
     profile: str
@@ -102,7 +105,7 @@ def judge_run(
 
 
 def _of_run(verdicts: Sequence[Verdict], beside: Sequence[Verdict]) -> Verdict:
-    """Return the gravest verdict; without any PASS, at least INCONCLUSIVE: accepted deviations alone prove nothing."""
+    """Return the gravest verdict. Without any PASS it is at least INCONCLUSIVE, because waivers alone prove nothing."""
     if Verdict.PASS not in verdicts:
         return gravest([*verdicts, *beside, Verdict.INCONCLUSIVE])
     return gravest([*verdicts, *beside])

@@ -1,6 +1,6 @@
 """Follows from event to event whether an expectation is satisfied and lasts.
 
-A run waits by this module, and `rejudge` repeats its decisions.
+A run uses it during the wait for an expectation. `rejudge` repeats its decisions from the record.
 """
 
 from validation.judge.convergence import Convergence, ConvergenceResult
@@ -21,8 +21,8 @@ class Settling:
         self._flaps = 0
 
     def pass_time(self, now_ms: int) -> Convergence | None:
-        """Note that nothing changed until `now_ms`; return the result if the expectation lasted for `hold_ms`, or time
-        is up.
+        """Note that nothing changed until `now_ms`; return the result if the expectation lasted for `hold_ms`, or the
+        time limit has passed.
         """
         if self._since_ms is not None:
             return self._end(ConvergenceResult.CONVERGED, now_ms) if self.remaining_ms(now_ms) <= 0 else None

@@ -85,7 +85,7 @@ class Timeline:
         return [event for number, event in self._nodes if number < index]
 
     def evicted_before(self, uid: str, index: int) -> bool:
-        """Whether an eviction of the pod was announced before the index."""
+        """Return whether an eviction of the pod was announced before the index."""
         self._index()
         return self._evicted_at.get(uid, index) < index
 

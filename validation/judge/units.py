@@ -1,4 +1,4 @@
-"""Quantities as people write them, in every sentence of a verdict or report."""
+"""Formats quantities for the sentences of verdicts and reports."""
 
 
 def gpus(milli: int) -> str:

@@ -16,7 +16,7 @@ class Verdict(StrEnum):
     BLOCKED = "BLOCKED"
     """The check was not run, because a check on which it builds did not pass."""
     INCONCLUSIVE = "INCONCLUSIVE"
-    """There is no verdict: the check was not run or not finished, or had nothing to judge."""
+    """There is no verdict, because the check did not run, did not finish, or found nothing to judge."""
     ERROR = "ERROR"
     """The harness failed and not the cluster, or there is less evidence than the check needs."""
 

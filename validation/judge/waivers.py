@@ -13,7 +13,7 @@ import msgspec
 from validation.judge.verdict import Verdict
 
 MAX_REASON_CHARACTERS: Final = 1000
-"""A longer reason of a check of hosts is cut."""
+"""Maximum length of a reason of a check of hosts. A longer reason is cut."""
 OF_HOSTS: Final = "/layer/"
 """Part of the id of every check of hosts."""
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -23,7 +23,7 @@ LEAST_CHARACTERS: Final = 4
 
 class Waiver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The acceptance of a failure: until the day `expires` (YYYY-MM-DD, included), the `owner` accepts that check `id`
-    fails by `fact`.
+    fails because of `fact`.
 
     `fact` is a part of a sentence of the check. `host` is the host of that sentence, only for a check of hosts.
     """
@@ -41,7 +41,7 @@ def accepted(
 ) -> list[Waiver]:
     """Return the waivers that together excuse every sentence of a failed check; empty if a sentence remains.
 
-    They apply until they expire, and only to a failure. `said` are the sentences by which the check fails.
+    Waivers apply until they expire, and only to a failure. `said` are the sentences of the failure.
     """
     valid = [waiver for waiver in waivers if waiver.id == check_id and not problem(waiver, today)]
     if verdict != Verdict.FAIL or not said:

@@ -132,7 +132,7 @@ def main(index: int, hosts: int, count: int, seconds: int, size: int) -> None:
         for gpu in gpus
         for at in range(0, size - BLOCK_BYTES + 1, BLOCK_BYTES)
     )
-    together(nccl, gpus, reduce)  # no host ends before all hosts have come here
+    together(nccl, gpus, reduce)  # a barrier: no host ends before all hosts have reached this line
     print(f"all-reduce: {hosts} hosts, {ranks} GPUs, {size} bytes, {int(rate / 10**6)} MB/s, {wrong} wrong")
     sys.stdout.flush()
     for gpu in gpus:

@@ -22,8 +22,7 @@ from validation.layers.readings import Readings
 class Layer:
     """A check of the hosts. `test` is the command line's name for the load that it puts on them; empty if it puts none.
 
-    If the number of runs depends on the output, `bound` returns before the start how often and how long its tools run
-    at most.
+    If the number of runs depends on the output, `bound` returns the maximum number and duration of the runs as text.
     """
 
     title: str

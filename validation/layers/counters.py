@@ -17,7 +17,7 @@ _PING: Final = re.compile(
 def read_counters(text: str) -> dict[str, int | None]:
     """Return the counters by link and name; None if the adapter does not have the counter (`N/A (no PMA)`).
 
-    Raises LayerError if there is no counter, or a line is no counter.
+    Raises LayerError if there is no counter, or a line is not a counter.
     """
     counters: dict[str, int | None] = {}
     for line in text.splitlines():

@@ -40,7 +40,10 @@ RISING: Final = frozenset(
 _MEASURED: Final = frozenset({"nvidia-smi", NCCL, FIO, BURN_IN, SAMPLES})
 """The tools whose output has figures."""
 _LARGEST: Final = (1 << 53) - 1
-"""The largest integer of a record. A larger figure is left out, else the next record, which has it, does not verify."""
+"""The largest integer of a record.
+
+A larger figure is left out, because a record that contains it as its baseline would not verify.
+"""
 _COUNTS: Final = {
     "corrected-errors": re.compile(
         r"ecc_errors/aggregate/(?:sram_correctable|dram_correctable|single_bit/total)"
@@ -90,7 +93,7 @@ def _measured(host: DeclaredHost, scope: HostScope, tools: Sequence[ToolRan]) ->
 
 
 def _whole(figures: Mapping[str, float]) -> dict[str, int]:
-    """Return the figures as integers, without those that no record can have."""
+    """Return the figures as integers, without those above `_LARGEST`."""
     return {name: int(value) for name, value in figures.items() if abs(value) <= _LARGEST}
 
 

@@ -24,7 +24,10 @@ RATE_PERCENT: Final = 64
 MARGIN_PERCENT: Final = 5
 """If a rate differs from the minimum by at most this percentage, the outcome is UNCLEAR."""
 SPREAD_PERCENT: Final = 10
-"""If the rates of the hosts of a group differ by more, the outcome is UNCLEAR: all hosts wait for each other."""
+"""Maximum difference between the rates of the hosts of a group.
+
+All hosts wait for each other, so their rates should be equal: a larger difference is UNCLEAR.
+"""
 _FIRST_PORT: Final = 20000
 _PORTS: Final = 10000
 COMMAND: Final = re.compile(r'python3 -c "\$P" (\d+) \d+ (\d+) ')

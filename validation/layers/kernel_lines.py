@@ -1,4 +1,4 @@
-"""The patterns of lines of the kernel's log: faults, lines that are no faults, and lines that must be understood."""
+"""The patterns of lines of the kernel's log: faults, usual lines, and lines that must match one of these."""
 
 import functools
 import re
@@ -85,7 +85,7 @@ NOTES: Final = re.compile(
         )
     )
 )
-"""Lines that are no fault by themselves."""
+"""Lines that are not faults by themselves."""
 LINKS: Final = re.compile(
     r"^mlx[45]_\w+ (?P<bus_id>\S+?):? (?:(?P<port>Port module event: module \d+), Cable|(?P<face>\S+: Port: \d+ Link"
     r"|\S+: Link)) (?P<state>\w+)$"
@@ -189,4 +189,4 @@ ILL: Final = re.compile(
     r"|alarm|poison|reset|event 0x",
     re.IGNORECASE,
 )
-"""Words that tell of a fault. A line that matches LOOSE and has one of these words is unknown."""
+"""Words about a fault. A line that matches LOOSE and has one of these words is unknown."""

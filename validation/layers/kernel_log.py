@@ -17,15 +17,19 @@ _STAMP: Final = re.compile(
 """The time before a message, as `dmesg`, `journalctl` and `/dev/kmsg` print it."""
 _BEGINS: Final = re.compile(r"(?:Booting )?Linux (?:version \d|on physical CPU)")
 _ERRORS_A_LOG: Final = 10
-"""From this number of corrected memory errors on, their lines are unknown instead of notes (mcelog: 10 in 24 hours)."""
+"""If a log has at least this number of corrected memory errors, their lines are unknown instead of notes (mcelog: 10 in
+24 hours).
+"""
 _LINK_ERRORS_A_LOG: Final = 81
-"""From this number of errors of PCIe links on, their lines are unknown: DCGM allows 80 replays (diag-skus.yaml)."""
+"""If a log has at least this number of errors of PCIe links, their lines count as unknown: DCGM allows 80 replays
+(diag-skus.yaml).
+"""
 _LINES: Final = 3
 """Maximum number of lines of one message of the driver; the first line has the bus id."""
 
 
 def read_log(text: str) -> KernelLog:
-    """Return the faults, unknown lines and notes of a log. Raises LayerError if the text is no kernel log."""
+    """Return the faults, unknown lines and notes of a log. Raises LayerError if the text is not a kernel log."""
     lines = [(line.strip(), message, fault) for line, message, fault in _lines(text) if line.strip()]
     is_whole = any(_BEGINS.search(message) for _, message, _ in lines)
     faults = [fault for *_, fault in lines if fault is not None]
@@ -84,7 +88,7 @@ def _is_unknown(message: str) -> bool:
 
 
 def _links(messages: Sequence[str]) -> tuple[set[str], set[str]]:
-    """Return the lines of links that are down at the end, and all other lines of links.
+    """Return the lines of links whose last state in the log is down, and all other lines of links.
 
     A module without a cable since the boot is not in use, and neither is its link.
     """
@@ -110,7 +114,7 @@ def _links(messages: Sequence[str]) -> tuple[set[str], set[str]]:
 
 
 def read_xids(text: str) -> list[Xid]:
-    """Return the faults in the log, in order. The `kind` of a fault that is no Xid is its name."""
+    """Return the faults in the log, in order. If a fault is not an Xid, its `kind` is its name."""
     return [fault for *_, fault in _lines(text) if fault is not None]
 
 

@@ -43,7 +43,7 @@ def peer_memory(readings: Readings) -> list[Judgement]:
 
 
 def clock_source(readings: Readings) -> list[Judgement]:
-    """Judge from which source the kernel reads the time."""
+    """Judge the clock source of the kernel."""
     return judge_clock_sources(readings.read("clock-source", read_clock_source))
 
 

@@ -22,7 +22,7 @@ class _Interface(msgspec.Struct, frozen=True):
 
 
 def read_ibstat(text: str) -> list[Port]:
-    """Return the ports, in order; the list is empty if the text is.
+    """Return the ports in the order of the text. Empty for an empty text.
 
     Raises LayerError for a text without an adapter, or an unknown line.
     """

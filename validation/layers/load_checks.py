@@ -74,7 +74,7 @@ def _without_figure(hosts: Iterable[DeclaredHost], systems: Sequence[System]) ->
 
 
 def fio(readings: Readings) -> list[Judgement]:
-    """Judge the read rate of all hosts together, and of each host beside the others."""
+    """Judge the read rate of all hosts together, and compare each host with the others."""
     if not readings.scope.site.mounts:
         return [judge_mounts({}, (), (), ())]
     runs, models = readings.read("fio", read_fio), []
@@ -123,7 +123,7 @@ def load(readings: Readings) -> list[Judgement]:
 
 
 def drift(readings: Readings) -> list[Judgement]:
-    """Judge the figures of the run by those of the baseline."""
+    """Compare the figures of the run with those of the baseline."""
     baseline = readings.scope.baseline
     if not baseline:
         return [NO_BASELINE]

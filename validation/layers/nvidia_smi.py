@@ -1,4 +1,6 @@
-"""Reads `nvidia-smi -q -x` of the schemas v11 (driver 515), v12 (535) and v13 (590), which have different names."""
+"""Reads `nvidia-smi -q -x` of the schemas v11 (driver 515), v12 (535) and v13 (590), which differ in the names of
+elements.
+"""
 
 import functools
 import re

@@ -20,10 +20,10 @@ _CRASHED: Final = re.compile(
     r"Segmentation fault|core dumped|\bAborted\b|Bus error|\bKilled\b"
     r"|[Cc](?:UDA|uda) (?:error|failure)|CUDA_ERROR_|\bECC error"
 )
-"""Words of a load that crashed, even after good results."""
+"""Words of a crashed load. They count even if it printed good results before."""
 _WARNED: Final = re.compile(r"NCCL WARN")
 _FAILED: Final = re.compile(r"\bFAILED\b")
-"""The word of test programs for a failure. It counts beside any other output."""
+"""The word for a failure in test programs. It counts beside any other output of the program."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Removes secrets from the output of tools before it is recorded, because people pass reports on."""
+"""Removes secrets from the output of tools before it is recorded, because people share reports."""
 
 import re
 from typing import Final

@@ -156,7 +156,7 @@ def _samples(_site: HostSite, host: DeclaredHost) -> str:
 
 
 _SMI: Final = Verdict.FAIL
-"""Verdict on a failing nvidia-smi: a driver that does not answer is a fault of the host."""
+"""The verdict if nvidia-smi fails: a driver that does not answer is a fault of the host."""
 
 TOOLS: Final = {
     tool.name: tool

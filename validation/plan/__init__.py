@@ -1,1 +1,1 @@
-"""The checks of a run before it starts, and the acceptance that they are for."""
+"""The plan of a run: its checks, and the requirements that they prove."""

@@ -43,7 +43,7 @@ class Acceptance:
         ]
 
     def excludes(self, check_id: str) -> str:
-        """Return why a check does not apply: the profile excludes all requirements that it proves.
+        """Return the reason if a check does not apply because the profile excludes all requirements that it proves.
 
         Empty if it applies.
         """
@@ -52,7 +52,10 @@ class Acceptance:
         return reasons[0] if reasons and all(reasons) else ""
 
     def excludes_scenario(self, scenario: LoadedScenario) -> str:
-        """Return why the scenario is not run: none of its steps applies. Empty if at least one step applies."""
+        """Return the reason if the scenario does not run because none of its steps applies.
+
+        Empty if at least one step applies.
+        """
         reasons = [self.excludes(f"{scenario.id}/{step.id}") for step in scenario.steps]
         return reasons[0] if reasons and all(reasons) else ""
 
@@ -91,7 +94,7 @@ class Acceptance:
         return f"no chosen scenario proves anything of {parts}"
 
     def checks(self, requirement: Requirement) -> list[str]:
-        """The ids of the checks that prove the requirement."""
+        """Return the ids of the checks that prove the requirement."""
         return checks_of(requirement, self.check_ids)
 
 
@@ -111,13 +114,14 @@ def open_acceptance(profile: str, parts: Iterable[str], target: str, path: Path 
 
 @functools.cache
 def shipped_check_ids() -> tuple[str, ...]:
-    """The ids of all checks that ship with muster."""
+    """Return the ids of all checks that ship with muster."""
     return tuple(check.id for check in plan(load(find())))
 
 
 def foreign(scenarios: Collection[LoadedScenario]) -> list[str]:
-    """Return why a run of these scenarios is no acceptance: one sentence for each scenario that does not ship with
-    muster.
+    """Return a sentence for each scenario that does not ship with muster.
+
+    A run of such a scenario is not an acceptance.
     """
     return [
         f"scenario {scenario.id} is not one that ships with muster"

@@ -1,4 +1,6 @@
-"""The plan of a run as a document to sign: its requirements, the reason for each that does not apply, its checks."""
+"""Writes the plan of a run as a document to sign: its requirements, the reason for each that does not apply, and its
+checks.
+"""
 
 import shlex
 from collections.abc import Sequence
@@ -53,7 +55,7 @@ def _sizes(checks: Sequence[Check]) -> list[str]:
 def _images(checks: Sequence[Check], images: ImageMap) -> list[str]:
     """Return the images that the scenarios need, with their names at the site.
 
-    The commands of the plan use the names of images in the scenarios.
+    The commands in the plan have the names of the scenarios, so the document lists the site's names.
     """
     names = images_of({check.scenario.id: check.scenario for check in checks}.values())
     lines = [name if images.image(name) == name else f"{images.image(name)} for {name}" for name in names]

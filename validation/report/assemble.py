@@ -1,4 +1,4 @@
-"""Makes the record of a run from its log, and judges it. The run may have ended, or have been killed."""
+"""Makes the record of a run from its log, and judges it. The log can be that of a killed run."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -37,9 +37,7 @@ def was_cut(directory: Path) -> bool:
 
 
 def rejudge(report: record.Report, source: log.Log) -> list[str]:
-    """Judge the run again from its log; return a line for each entry of the record that does not follow from the
-    log.
-    """
+    """Judge the run again from its log. Return a line for each entry of the record that the log does not prove."""
     return disagreements(report, assemble(source))
 
 
@@ -81,7 +79,7 @@ def _take(result: record.CheckResult, entry: log.CheckEnded) -> None:
 def _leave_unfinished(
     result: record.CheckResult, began_ms: int | None, now_ms: int, why: str, *, cut: bool
 ) -> None:
-    """Store that the check was not run, or not to its end.
+    """Record that the check did not run, or did not finish.
 
     If the log was `cut`, this counts as a fault of the harness.
     """

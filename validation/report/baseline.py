@@ -63,7 +63,7 @@ def baseline_of(directory: Path) -> Baseline:
 def _verified(directory: Path) -> Baseline:
     """Return the figures of a record that verifies here as a whole. Raises BaselineError.
 
-    A session asks for its hosts several times, and to verify a record takes seconds.
+    The result is cached: a session needs it several times, and verifying a record takes seconds.
     """
     try:
         with untrusted(str(directory)):
@@ -94,7 +94,8 @@ def _checked(directory: Path) -> Baseline:
 
 
 def problems(report: record.Report, directory: Path) -> list[str]:
-    """Return a line if the record was not compared with the record in this directory, or has other figures of it.
+    """Return a line if the record was compared with another record than the one in this directory, or if the figures
+    differ.
 
     Raises ReportError.
     """

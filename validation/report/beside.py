@@ -1,4 +1,4 @@
-"""The files of a report besides its record and its log: the log has the digest of each."""
+"""The files of a report besides its record and its log. The log has the digest of each of them."""
 
 from pathlib import Path
 from typing import Final
@@ -7,7 +7,7 @@ from validation.errors import ReportError
 from validation.report import files, log, manifest, renderings, statement
 
 OWN: Final = frozenset({"report.json", log.NAME, *renderings.NAMES, manifest.NAME, statement.NAME})
-"""Names of the files that follow from the log, or that list all files."""
+"""Names of files whose digests cannot be in the log: files made from the log, and lists of all files."""
 
 
 def digests(directory: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The certificate of a run, the first page of its report. Every statement follows from the record and is signed."""
+"""The certificate of a run, the first page of its report. Every statement is derived from the record, and is signed."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Checks whether the entries of a log are possible in their order: times and indices of events must increase."""
+"""Checks that the order of a log's entries is possible: for example, times and indices of events must increase."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from validation.report.record import CheckResult, Report
 MAX_PODS: Final = 100_000
 """Maximum number of pods of a demand.
 
-Real scenarios have fewer, and the oracle divides this number in a tolerable time.
+Real scenarios have fewer, and the oracle can still handle this number in a tolerable time.
 """
 CLOCKS_DIFFER: Final = timedelta(hours=1)
 """Maximum difference between the wall clock and the clock of the events: the wall clock can be set, or the machine can
@@ -68,7 +68,7 @@ def problems(source: log.Log) -> list[str]:
 
 
 def endless(source: log.Log) -> list[str]:
-    """Return a line for each check whose judgement would not end, because of demands that no scenario has."""
+    """Return a line for each check whose judgement would take forever because of impossible demands."""
     return [
         f"{log.NAME}: line 1: check {result.id}: a demand has more pods than can be, or less than none"
         for result in source.opened.report.steps
@@ -105,7 +105,7 @@ def _kind_of(run: str, started: str) -> str:
 
 
 def _baseline(baseline: Baseline, site: str, started: str) -> Iterator[str]:
-    """Yield how the baseline cannot be an earlier record of this site."""
+    """Yield the reasons why the baseline cannot be an earlier record of this site."""
     if moment(baseline.started) is None or baseline.started > started:
         yield f"the baseline {baseline.run} started at {baseline.started}, after the run"
     if not _kind_of(baseline.run, baseline.started):

@@ -1,4 +1,4 @@
-"""The differences between two reports, without volatile values."""
+"""Compares two reports, without volatile values."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _ABSENT: Final = object()
 def differences(one: record.Report, other: record.Report) -> list[str]:
     """Return a line for each entry that differs: its path, and both values.
 
-    The day counts only if there are waivers.
+    The day of the run is compared only if there are waivers.
     """
     left, right = (json.loads(record.encode(report)) for report in (one, other))
     if not one.scope.waivers and not other.scope.waivers:
@@ -36,7 +36,10 @@ def _differences(path: str, one: Any, other: Any) -> Iterator[str]:
 
 
 def _by_name(entries: list[Any]) -> Any:
-    """Return the entries by their id or name, else by their position; unchanged if they are no objects."""
+    """Return the entries by id or name or, if they have neither, by position.
+
+    Return them unchanged if they are not objects.
+    """
     for key in ("id", "name"):
         if entries and all(isinstance(entry, dict) and key in entry for entry in entries):
             return {f"[{entry[key]}]": entry for entry in entries}

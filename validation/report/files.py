@@ -1,4 +1,4 @@
-"""Reads files of an untrusted directory: only plain files of bounded size. A FIFO cannot make it wait."""
+"""Reads files of an untrusted directory: only plain files of bounded size. A FIFO cannot block it."""
 
 import contextlib
 import hashlib

@@ -44,7 +44,8 @@ def _row(
             except LayerError:
                 continue
             row.driver = printed.driver
-            gpus = [msgspec.structs.replace(gpu, elements=[]) for gpu in printed.gpus]  # the events have them
+            # The events have the elements already.
+            gpus = [msgspec.structs.replace(gpu, elements=[]) for gpu in printed.gpus]
             row.gpus = [_facts(msgspec.to_builtins(gpu)) for gpu in gpus]
             break
     return row
@@ -62,7 +63,9 @@ def _alone(host: DeclaredHost, scope: HostScope) -> HostScope:
 
 
 def _cell(host: DeclaredHost, alone: HostScope, result: CheckResult, events: Sequence[Event]) -> HostCell:
-    """Return the sentences about this host in the verdict on all hosts; without one, the verdict on this host alone.
+    """Return the sentences about this host in the verdict on all hosts.
+
+    If there is none, return the verdict on this host alone.
 
     The verdict on one host is at most as grave as the verdict on all hosts.
     """
@@ -81,7 +84,7 @@ def _cell(host: DeclaredHost, alone: HostScope, result: CheckResult, events: Seq
     judgement, _ = judge_layer(result.id.partition(_LAYER)[2], alone, result.circumstances, own, within)
     whole = Verdict(result.verdict)
     if judgement.required and gravest([judgement.verdict, whole]) != whole:
-        # for example, a threshold for all hosts together
+        # the fault is of no single host, for example a threshold for all hosts together
         return HostCell(whole, required=result.required)
     return HostCell(judgement.verdict, judgement.reason, judgement.required)
 

@@ -76,7 +76,10 @@ def _shown(steps: Sequence[CheckResult]) -> Sequence[CheckResult]:
 
 
 def environment() -> Environment:
-    """Return an environment for our pages: no text becomes markup, or has control or invisible characters."""
+    """Return the Jinja environment of the pages.
+
+    It escapes markup, control characters and invisible characters in all texts.
+    """
     return Environment(
         loader=PackageLoader("validation.report", "templates"),
         autoescape=True,
@@ -132,7 +135,7 @@ def _findings(report: Report) -> list[tuple[str, str, list[str]]]:
 
 
 def _is_of_note(step: CheckResult) -> bool:
-    """Return whether the page shows the check unfolded: it counts, and did not pass."""
+    """Return whether the page shows the details of the check, because it counts and did not pass."""
     return step.required and step.verdict not in {Verdict.PASS, Verdict.NOT_APPLICABLE}
 
 

@@ -15,7 +15,7 @@ _MAX_BYTES = 16 << 20
 
 
 def token(name: str) -> str:
-    """Return the digest of a uid or UUID; a digest is returned as it is."""
+    """Return the digest of a uid or UUID. A digest is returned unchanged."""
     if not name or name.startswith(TOKEN):
         return name
     return TOKEN + hashlib.sha256(name.encode()).hexdigest()
@@ -49,7 +49,7 @@ def _nodes(events: Sequence[Event], tools: Iterable[ToolRan]) -> list[NodeIdenti
             gpus[event.node] = [GpuIdentity(gpu.uuid) for gpu in event.gpus if gpu.uuid]
     for tool in tools:
         printed = _printed(tool.output)
-        if printed:  # nvidia-smi has serial numbers, agents have none
+        if printed:  # prefer nvidia-smi, which has serial numbers; agents have none
             gpus[tool.host] = printed
     names = {name for name, node in last.items() if node.gpus} | gpus.keys()
     nodes = []
@@ -61,7 +61,7 @@ def _nodes(events: Sequence[Event], tools: Iterable[ToolRan]) -> list[NodeIdenti
 
 
 def _printed(output: str) -> list[GpuIdentity]:
-    """Return the GPUs for which `nvidia-smi -q -x` printed a UUID; the list is empty if the output is no XML."""
+    """Return the GPUs for which `nvidia-smi -q -x` printed a UUID; the list is empty if the output is not XML."""
     if len(output) > _MAX_BYTES or "<!ENTITY" in output:
         return []
     try:

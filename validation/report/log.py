@@ -110,7 +110,7 @@ class Log:
     entries: list[Entry]
     sha256: str
     is_cut: bool = False
-    """Whether the last line has no end."""
+    """Whether the last line is incomplete."""
 
     @property
     def events(self) -> list[Event]:
@@ -150,7 +150,7 @@ class RunLog:
 
 
 def open_log(directory: Path, opened: Opened) -> RunLog:
-    """Begin the log of a run. When its first entry is written, it replaces an earlier log. Raises ReportError."""
+    """Begin the log of a run. It replaces an earlier log as soon as its first entry is written. Raises ReportError."""
     path = directory / NAME
     temporary = path.with_name(f".{NAME}.{os.getpid()}")
     try:
@@ -167,7 +167,7 @@ def open_log(directory: Path, opened: Opened) -> RunLog:
 
 
 def read_log(directory: Path) -> Log:
-    """Return the log of a report directory. A cut last line is no entry. Raises ReportError."""
+    """Return the log of a report directory. An incomplete last line is ignored. Raises ReportError."""
     path = directory / NAME
     entries: list[Entry] = []
     digest, line = hashlib.sha256(), b""
@@ -209,7 +209,7 @@ def _has_large_number(line: bytes) -> bool:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a log, each with its line end; the last line may be cut. Raises ReportError."""
+    """Yield the lines of a log, each with its line end; the last line may be incomplete. Raises ReportError."""
     with files.opened(path) as file:
         try:
             while line := file.readline(MAX_LINE_BYTES + 1):

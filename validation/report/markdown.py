@@ -14,14 +14,14 @@ _MARKS: Final = re.compile(r"[\\`*_\[\]<>|&~#!@{}]|(?<=:)//|^[-+=]|^\d+(?=[.)](?
 
 
 def plain(words: str) -> str:
-    """Return the words as text that no Markdown reader takes for markup, on one line."""
+    """Return the words on one line, escaped so that no Markdown reader interprets them as markup."""
     return _MARKS.sub(lambda match: _escaped(match[0]), text.inert(words.strip()).strip())
 
 
 def _escaped(mark: str) -> str:
     """Return the mark as a plain character.
 
-    A backslash before a digit has no effect in Markdown. So it stands after a number: `1` becomes `1\\`.
+    A backslash before a digit has no effect in Markdown, so it is put after a number: `1` becomes `1\\`.
     """
     return f"{mark}\\" if mark.isdigit() else "".join(f"\\{letter}" for letter in mark)
 
@@ -95,7 +95,7 @@ def waiver_words(waiver: Waiver) -> str:
 
 
 def pulled_words(pulled: ImageRecord) -> str:
-    """Return how a node got an image, or why it did not get it."""
+    """Return a text about the pull of an image: its duration, or its problem."""
     if pulled.problem:
         return f"{pulled.image} not pulled: {pulled.problem}"
     return f"{pulled.image} after {seconds(pulled.took_ms)}, {pulled.digest or 'digest unknown'}"

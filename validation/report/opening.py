@@ -1,4 +1,4 @@
-"""The parts of the record before a run that follow from the scenarios and the kill matrix of an installation."""
+"""The parts of the record that exist before a run: the errata of its scenarios, and defects from the kill matrix."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from validation.scenario.schema import Erratum
 
 
 def mutants_of(check_ids: Iterable[str]) -> list[MutantRecord]:
-    """Return the defects that these checks were shown to notice."""
+    """Return the defects that these checks were shown to detect."""
     ids = list(check_ids)
     mutants = [MutantRecord(mutant.name, mutant.defect, mutant.killers(ids)) for mutant in load_mutants()]
     return [mutant for mutant in mutants if mutant.killers]

@@ -61,7 +61,7 @@ class Origin:
         """The name of each node, by uid."""
 
     def observed(self, entry: log.Observed) -> Iterator[str]:
-        """Yield why the event cannot be of this target."""
+        """Yield the reasons why the event cannot come from this target."""
         event = entry.event
         is_object = isinstance(event, _OF_OBJECTS) and self._kind != SIMULATED
         if is_object:
@@ -84,7 +84,7 @@ class Origin:
         yield from self._uids(event)
 
     def closed(self) -> Iterator[str]:
-        """Yield the observations that a run on this target needs, and that are missing."""
+        """Yield the missing observations that every run on this target has."""
         if self._has_objects and not self._cluster:
             yield "pods or nodes were seen, and no cluster"
         if self._has_objects and not self._listed >= _WATCHED:
@@ -140,7 +140,7 @@ class Origin:
             yield f"{uid} was changed at {entry.server_time} in a run of {self._started}"
 
     def _uids(self, event: Event) -> Iterator[str]:
-        """Yield the problem if a uid is no token in a redacted record, or is a token in another record."""
+        """Yield the problem if a redacted record has a uid that is not a token, or another record has a token."""
         uids = [uid for uid in uids_of(event) if uid]
         wrong = next((uid for uid in uids if bool(_TOKEN.fullmatch(uid)) != self._is_redacted), "")
         if wrong and (self._is_redacted or wrong.startswith(TOKEN)):

@@ -22,13 +22,13 @@ class Pseudonyms:
         self._old: dict[str, str] = {}
 
     def matches(self, recorded: Any, source: Any) -> bool:
-        """Return whether both are equal, if each name is replaced by one pseudonym."""
+        """Return whether both are equal except for pseudonyms. Each name must always have the same pseudonym."""
         if self._is_exact or recorded is msgspec.UNSET or source is msgspec.UNSET:
             return bool(recorded == source)
         return self._same(msgspec.to_builtins(recorded), msgspec.to_builtins(source))
 
     def match_ids(self, recorded: Sequence[str], source: Sequence[str]) -> bool:
-        """Return whether the ids are equal, if pseudonyms may replace words of them."""
+        """Return whether the ids are equal except for words that pseudonyms replace."""
         if self._is_exact:
             return list(recorded) == list(source)
         one_by_one = zip(recorded, source, strict=False)
@@ -47,7 +47,7 @@ class Pseudonyms:
         return type(recorded) is type(source) and bool(recorded == source)
 
     def _same_words(self, recorded: str, source: str) -> bool:
-        """Return whether the texts are equal, if each name is always replaced by the same pseudonym."""
+        """Return whether the texts are equal except for pseudonyms. Each name must always have the same pseudonym."""
         return _is_same_text(recorded, source, self._same_word)
 
     def _same_word(self, new: str, old: str) -> bool:

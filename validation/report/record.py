@@ -1,6 +1,7 @@
 """report.json, the record of a run: canonical JSON (RFC 8785). All pages of a report are rendered from it alone.
 
-The record names the file with its events and does not contain them: that file may be a thousand times as large.
+The record contains the name and digest of the file with the events, but not the events: they can be a thousand times as
+large.
 
 All values that differ between two equal runs are below keys named `volatile`.
 """
@@ -127,13 +128,13 @@ class CheckResult(_Record):
 
     @property
     def said(self) -> list[str]:
-        """The sentences by which the check fails, without its reason."""
+        """The sentences that describe the failure, without the reason."""
         return [*self.differences, *(violation.message for violation in self.volatile.violations)]
 
     @property
     def reasons(self) -> list[str]:
-        """Why the verdict is not PASS, in lines: the reason, the differences, the causes of pods that do not run, the
-        violations.
+        """The lines that explain a verdict other than PASS: the reason, differences, causes of pods that do not run,
+        and violations.
         """
         return [
             *([self.reason] if self.reason else []),
@@ -222,7 +223,8 @@ class EvictionRecord(_Record):
 
 
 class ImageRecord(_Record):
-    """An image that a node pulled before any time was measured: its name in scenarios, its digest and its duration.
+    """An image that a node pulled before the first measurement: its name in scenarios, its digest and the duration of
+    the pull.
 
     If the pull failed, it has the `problem`.
     """
@@ -335,8 +337,8 @@ class EventFile(_Record):
 class Trace(_Record):
     """The values that differ from run to run: the clock, the events, and the values that follow from them.
 
-    `series` is thinned out if it has very many points. `images` is absent if none was pulled before the clock
-    started.
+    `series` has fewer points than the events if these are very many. `images` is absent if no image was pulled before
+    the first measurement.
     """
 
     run: Run
@@ -400,7 +402,8 @@ def encode(report: Report) -> bytes:
     content = msgspec.json.encode(report, order="sorted")
     if _BEYOND_BMP.search(content):
         return rfc8785.dumps(json.loads(content))
-    return content  # without such keys and without floats, this is the form of RFC 8785
+    # Without characters beyond the BMP and without floats, msgspec writes the form of RFC 8785.
+    return content
 
 
 def decode(content: bytes) -> Report:

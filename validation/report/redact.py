@@ -1,4 +1,4 @@
-"""Makes a report that may be passed on: each name of a project, host or person is replaced by a pseudonym."""
+"""Makes a report for sharing: pseudonyms replace the names of projects, hosts and people."""
 
 import json
 import re
@@ -52,7 +52,7 @@ _OURS: Final = {
     "acceptance",
     "catalogueSha256",
 }
-"""Keys whose values are words of the format, even if a project has such a name."""
+"""Keys whose values are words of the format. They are not replaced even if a project has such a name."""
 _OF_DOCUMENTS: Final = {
     "title", "source", "description", "file", "section", "says", "contradictedBy", "asserted", "why",
 }  # fmt: skip
@@ -66,7 +66,7 @@ _IDS: Final = {
     "id", "check", "checks", "requirements", "selected", "killers", "scenario", "continues", "parts", "profile",
     "view", "tool", "tests", "excused", "errata", "blockedBy", "deviations",
 }  # fmt: skip
-"""Keys of names of checks. They can contain the name of a project, but not of a host or a person."""
+"""Keys whose values are names of checks. These can contain the name of a project, but not of a host or a person."""
 BY_NAME: Final = frozenset({
     "allocatedMilli", "quotasMilli", "weightsMilli", "fairShareGpus", "devices", "away", "busy", "nodes", "pods",
 })  # fmt: skip
@@ -93,8 +93,8 @@ _PATH: Final = re.compile(r"[~.]?/\S*")
 def redact(directory: Path, out: Path) -> record.Report:
     """Write the report with pseudonyms to the new directory `out`, log included, and return it. Raises ReportError.
 
-    Pseudonyms sort like the names, so that no verdict changes. Output of commands, paths and logs of programs are left
-    out.
+    Pseudonyms have the sort order of the names, so that no verdict changes. Output of commands, paths and logs of
+    programs are left out.
     """
     if out.exists() and any(out.iterdir()):
         raise ReportError(f"{out}: there is something in it: name a new directory")
@@ -120,7 +120,7 @@ def redact(directory: Path, out: Path) -> record.Report:
 
 
 def clear_words(directory: Path) -> list[str]:
-    """Return a line for the first entry of a redacted log that redaction would change. Raises ReportError."""
+    """Return a line for the first entry of a redacted log that still contains words to redact. Raises ReportError."""
     with (directory / log.NAME).open("rb") as lines:
         for number, (line, entry) in enumerate(
             zip(lines, _redacted(log.read_log(directory).entries), strict=True), 1
@@ -140,7 +140,7 @@ def _redacted(entries: Sequence[log.Entry]) -> Iterator[log.Entry]:
 
 
 def _lost(before: record.Report, after: record.Report) -> str:
-    """Return a line about the first verdict that the pseudonyms change; empty if they change none."""
+    """Return a line about the first verdict that the pseudonyms change, or an empty string."""
     pairs = [
         (f"check {one.id}", (one.verdict, one.required), (other.verdict, other.required))
         for one, other in zip(before.steps, after.steps, strict=True)
@@ -211,7 +211,7 @@ def _document_with_tokens(words: str) -> str:
     """Return the object of the API server with tokens for uids and for names of volumes, which contain the uid of a
     PVC.
 
-    A text that is no object does not change.
+    Any other text does not change.
     """
     document = document_of(words)
     changed = _value_with_tokens(document, "")
@@ -303,7 +303,7 @@ def _without_addresses(output: OutputSeen) -> OutputSeen:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """The names of a run and their pseudonyms, which sort like the names. `public` are the scenarios that ship."""
+    """The names of a run and their pseudonyms, which have the same sort order. `public` are the scenarios that ship."""
 
     every: Callable[[str], str]
     """Replaces each name that is a word of the text."""
@@ -349,7 +349,7 @@ def _replacer(new: Mapping[str, str]) -> Callable[[str], str]:
     shipped = {f"{scenario.id}/{step.id}" for scenario in load(find()) for step in scenario.steps}
     by_length = sorted(new, key=len, reverse=True)
     pattern = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, by_length))})(?![\w-])")
-    # the catalogue names its checks, and some have the name of a team of the paper
+    # public ids in the catalogue stay, although some contain the name of a team of the paper
     return lambda words: words if words in shipped else pattern.sub(lambda match: new[match[1]], words)
 
 

@@ -1,4 +1,4 @@
-"""The files that show a record to people and to other programs. All their content is from the record."""
+"""The renderings of a record for people and other programs. All their content comes from the record."""
 
 from collections.abc import Iterator
 from pathlib import Path

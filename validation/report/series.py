@@ -1,4 +1,4 @@
-"""The GPUs of each project over time, thinned out so that a record and its chart stay small."""
+"""The GPUs of each project over time, with a bounded number of points so that a record and its chart stay small."""
 
 from collections.abc import Sequence
 from typing import Final

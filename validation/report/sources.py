@@ -1,6 +1,7 @@
 """Compares a record with its sources: the catalogue and the scenarios of this installation.
 
-A record can be judged from itself alone. Only the sources can show whether it has all requirements of the documents.
+A record contains everything for a judgement. Only a comparison with the sources shows whether it has all requirements
+of the documents.
 """
 
 from collections.abc import Collection, Sequence
@@ -44,7 +45,7 @@ _SHOWN = 200
 class Comparison:
     """`problems` are entries that differ from the sources. `notes` has, by name, entries that could not be compared.
 
-    A note named `redacted` gives the origin of the record. With it alone, everything was compared.
+    The note `redacted` only names the original record. If there is no other note, everything was compared.
     """
 
     problems: list[str] = field(default_factory=list)
@@ -57,9 +58,9 @@ class Comparison:
 
 
 def compare(report: record.Report) -> Comparison:
-    """Compare the record, as it was before the run, with the sources of this installation.
+    """Compare the parts of the record that existed before the run with the sources of this installation.
 
-    If a record names this version of muster, it must have its catalogue, scenarios and figures; else it was forged.
+    A record of this version of muster must have its catalogue, scenarios and figures. Otherwise it was forged.
     """
     result = Comparison()
     if report.redacted:
@@ -175,7 +176,7 @@ def _compare_scenarios(report: record.Report, result: Comparison, *, is_ours: bo
 
 
 def _is_unjudged(report: record.Report) -> bool:
-    """Return whether the record has no value that only a run fills in."""
+    """Return whether the record has no values that only a run sets."""
     blank = record.CheckResult(id="", scenario="", kind="", title="", source="", verdict=Verdict.INCONCLUSIVE)
     found = [getattr(result, name) == getattr(blank, name) for result in report.steps for name in _JUDGED]
     found += [(entry.verdict, entry.reason) == (Verdict.INCONCLUSIVE, "") for entry in report.requirements]

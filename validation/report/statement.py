@@ -110,7 +110,7 @@ def problems(directory: Path, report: record.Report, key: Path | None) -> list[s
 
 
 def _wrong_signatures(envelope: Envelope, signatures: Mapping[str, bytes]) -> list[str]:
-    """Return a line if there is no signature, a key signed twice, or a signature cannot be of Ed25519."""
+    """Return a line if there is no signature, if a key has signed twice, or if a signature is not of Ed25519."""
     are_whole = all(
         _KEYID.fullmatch(keyid) and len(signature) == _SIGNATURE_BYTES
         for keyid, signature in signatures.items()

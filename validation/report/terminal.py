@@ -1,4 +1,4 @@
-"""A report for the terminal: the answer, and the checks that prevent a PASS."""
+"""Renders a report for the terminal: the verdict, and the checks that prevent a PASS."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Lines of text for expectations, results and reasons, the same in every rendering."""
+"""Formats expectations, results and reasons as lines of text for every rendering."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from validation.judge.units import gpus, seconds
 from validation.judge.use.utilization import percent_text
 from validation.judge.verdict import Verdict
 
-if TYPE_CHECKING:  # the record needs an extra, the printed plan does not
+if TYPE_CHECKING:  # the module of the record needs an extra, which the printed plan must not need
     from validation.report.record import CheckResult, Oracle, Report, RequirementResult
 
 DASH = "\N{EN DASH}"
@@ -167,7 +167,7 @@ def figure(entry: "RequirementResult", report: "Report") -> str:
 
 
 def use_lines(step: "CheckResult") -> list[str]:
-    """Return the utilization of GPUs: in all, by node with its GPUs, by pod, and the unknown times."""
+    """Return the utilization of GPUs: of all GPUs, by node with its GPUs, by pod, and the unknown times."""
     use = step.volatile.utilization
     if isinstance(use, msgspec.UnsetType):
         return []

@@ -63,7 +63,7 @@ class FigureTrend(_Part):
 
 
 class Change(_Part):
-    """A fact of a host or GPU that differs from that of the record before."""
+    """A fact of a host or GPU that differs from the previous record."""
 
     run: str
     host: str
@@ -109,7 +109,7 @@ class _Measured(msgspec.Struct):
 def trend_of(directory: Path, progress: Callable[[str], None]) -> Trend:
     """Return the trend of the records in the directories below this one. Raises ReportError if there is none.
 
-    Each record is verified. A record that does not verify, or has no hosts, is named in `unread`.
+    Each record is verified. Records that do not verify or have no hosts are listed in `unread`.
     """
     try:
         found = sorted(p for p in directory.iterdir() if p.is_dir() and not p.name.startswith("."))
@@ -203,7 +203,7 @@ def _figure(name: str, unit: str, values: dict[tuple[str, str], list[int | None]
 
 
 def decline(figure: str, series: Series) -> int:
-    """Return by how many thousandths the figure became worse since its first value; negative if it became better."""
+    """Return the relative decline of the figure since its first value, in thousandths. Negative if it became better."""
     first, last = series.ends
     worse = last - first if figure in RISING else first - last
     return worse * 1000 // max(abs(first), 1)

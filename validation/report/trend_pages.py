@@ -13,7 +13,7 @@ from validation.report.html import brief, environment
 from validation.report.trend import FigureTrend, Series, SiteTrend, Trend, TrendRun, decline
 
 NAMED: Final = 6
-"""The number of hosts or GPUs with a line of their own: those that became worst. The JSON output has all."""
+"""Maximum number of hosts or GPUs with a line of their own: those with the largest decline. The JSON output has all."""
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 1100, 300, 80, 290, 20, 40
 _LEGEND: Final = 30
 """The height of a name at the right: a line for the host, and a smaller one for the GPU."""

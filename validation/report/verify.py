@@ -1,4 +1,6 @@
-"""Verifies a report directory: its files by the manifest, its verdicts by the record, the record by the log."""
+"""Verifies a report directory: its files against the manifest, its verdicts against the record, the record against the
+log.
+"""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +37,10 @@ class Verification:
 
 
 def verify(directory: Path, key: Path | None = None) -> Verification:
-    """Verify the report; with a key, also that the key signed it. Raises ReportError if there is nothing to verify."""
+    """Verify the report.
+
+    With a key, also verify that the key signed it. Raises ReportError if there is nothing to verify.
+    """
     if not (directory / manifest.NAME).exists() and (directory / log.NAME).exists():
         return Verification([f"{manifest.NAME}: is missing: {CUT}"], cut=True)
     lines = manifest.problems(directory, beside=[statement.NAME])
@@ -51,7 +56,7 @@ def verify(directory: Path, key: Path | None = None) -> Verification:
 def _verify_content(directory: Path, key: Path | None) -> Verification:
     report = record.read(directory)
     if lines := statement.problems(directory, report, key):
-        return Verification(lines)  # the rest belongs to another report than the signed one
+        return Verification(lines)  # stop here: the other files belong to another report than the signed one
     source = log.read_log(directory)
     if lines := chronology.endless(source):
         return Verification(lines)
@@ -66,7 +71,7 @@ def _verify_content(directory: Path, key: Path | None) -> Verification:
 
 
 def _rejudge(report: record.Report, source: log.Log) -> list[str]:
-    """Return a line for each entry that does not follow from the log; one line if the run cannot be judged again."""
+    """Return a line for each entry that the log does not prove, or one line if the run cannot be judged again."""
     try:
         with untrusted(log.NAME):
             return rejudge(report, source)

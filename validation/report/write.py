@@ -1,4 +1,4 @@
-"""The report directory. Files appear whole or not at all."""
+"""Writes the report directory. Each file is written atomically."""
 
 import os
 import tempfile
@@ -22,7 +22,8 @@ def write(report: Report, directory: Path) -> Path:
         directory.mkdir(parents=True, exist_ok=True)
         content = encode(report)
         _replace(directory / "report.json", content)
-        render(decode(content), directory)  # its keys are sorted, as in the record that `verify` reads
+        # Decoded from the file's bytes, so that keys are sorted as in the record that `verify` reads.
+        render(decode(content), directory)
         (directory / STATEMENT).unlink(missing_ok=True)  # of an earlier run
         _replace(directory / manifest.NAME, manifest.render(directory))
     except OSError as error:

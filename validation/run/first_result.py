@@ -39,7 +39,9 @@ def _planner_result(arguments: Sequence[str], reporter: Reporter) -> Iterator[No
         try:
             yield
         finally:
-            process.kill()  # the result of the lab comes next and says more; SIGTERM would give an unfinished result
+            # The result of the lab is about to come and proves more; after SIGTERM the process would print an
+            # unfinished result.
+            process.kill()
             reading.join()
             process.wait()
 
@@ -48,7 +50,8 @@ def _report(process: "subprocess.Popen[bytes]", reporter: Reporter) -> None:
     assert process.stdout is not None  # noqa: S101 - asked for by PIPE
     with process.stdout:
         output = process.stdout.read()
-    with contextlib.suppress(ValueError, KeyError):  # it was killed or failed: the lab's result follows
+    # The process was killed or failed; the lab's result follows.
+    with contextlib.suppress(ValueError, KeyError):
         result = json.loads(output)
         reporter(f"first result, of the planner alone, without a control plane: {result['headline']}")
         reporter(f"first result: {result['summary']}")

@@ -1,4 +1,4 @@
-"""Has every node with GPUs pull every image that the run needs, before the clock of any step runs."""
+"""Pulls every image of the run on every node with GPUs, before the first step is timed."""
 
 from collections.abc import Sequence
 

@@ -31,7 +31,7 @@ class ReservedNodes:
     """The reserved nodes of a run. `close` gives the nodes back. They are also given back if the main thread ends
     without `close`.
 
-    If a node must be given back earlier, `interrupt` gets the reason, and the process gets SIGTERM.
+    If a node must be given back before the end of the run, `interrupt` gets the reason, and the process gets SIGTERM.
     """
 
     def __init__(self, kubeconfig: Path | None, run: str, progress: Reporter) -> None:
@@ -47,7 +47,7 @@ class ReservedNodes:
         """Reserve the idle ones of these nodes. Return the others with their reasons. Raises NotReserved."""
         taken = Future[dict[str, str]]()
         for number in (signal.SIGTERM, signal.SIGHUP):
-            # between checks too, the end of the process must give the nodes back
+            # a signal between checks must give the nodes back, too
             signal.signal(number, signal.default_int_handler)
         self._thread = threading.Thread(target=self._hold, args=(names, taken), name="reserved-nodes")
         self._thread.start()
@@ -93,12 +93,12 @@ class ReservedNodes:
         renewed, reason = time.monotonic(), ""
         while await self._continues(POLL_SECONDS):
             if reason:
-                continue  # the main thread ends the loads before it gives the nodes back
+                continue  # do not give the nodes back here: the main thread must end the loads first
             try:
                 reason = await reservation.renew()
                 renewed = time.monotonic()
             except ClusterError as error:
-                # another run takes the nodes of a run that it believes dead
+                # after DEAD_SECONDS without a renewal, another run may take the nodes
                 if time.monotonic() - renewed > DEAD_SECONDS / 2:
                     reason = f"the reservation cannot be renewed: {error}"
             if reason:
@@ -122,6 +122,6 @@ def only_taken(scope: HostScope, busy: dict[str, str]) -> HostScope:
 
 
 def deviation(scope: HostScope) -> str:
-    """Return why a run in service is no acceptance."""
+    """Return why a run in service is not an acceptance."""
     busy = scope.site.busy or {}
     return f"in service: {len(scope.site.hosts)} of {len(scope.site.hosts) + len(busy)} hosts were examined"

@@ -1,4 +1,4 @@
-"""The lines of progress that say how checks ended."""
+"""Writes the lines of progress with the results of checks."""
 
 from collections.abc import Mapping, Sequence
 
@@ -37,7 +37,7 @@ class ResultLines:
             self._progress(f"    {line}")
 
     def _sum_up(self, scenario: str, results: Mapping[str, record.CheckResult]) -> None:
-        """Write how many invariants of the scenario passed, once all of them have ended."""
+        """After the last invariant of the scenario, write how many passed."""
         ended = [r for r in results.values() if r.scenario == scenario and r.kind == "invariant"]
         if len(ended) != sum(
             bool(check.invariant) and check.scenario.id == scenario for check in self._checks

@@ -44,7 +44,7 @@ class RunProjects:
             self._recorder.project_deleted(name)
             del self._created[name]
             await self._commands.run(f"muster project delete {name}", result)
-        # Lower quotas first: the sum of all quotas must never exceed the cluster.
+        # Lower quotas before raising others, because the sum of all quotas must never exceed the cluster.
         for name in sorted(
             changed, key=lambda name: projects[name].quota_milli - self._created[name].quota_milli
         ):

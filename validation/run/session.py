@@ -1,6 +1,6 @@
 """A run from its settings to its report: owns the event loop, the target and the report directory.
 
-The items of pytest are plain functions, so the event loop runs for one check and stands still until the next.
+The items of pytest are plain functions, so the event loop runs during each check and is paused in between.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ STOP_SECONDS = 6.0
 def exit_code(report: Report) -> int:
     """Return the exit code of `muster validate` and of pytest: 0 only if the verdict is PASS or WAIVED.
 
-    A run in service is no acceptance. Its exit code is 1 only for FAIL and ERROR.
+    A run in service is not an acceptance, so its exit code is 1 only for FAIL and ERROR.
     """
     if report.interrupted:
         return INTERRUPTED
@@ -250,7 +250,7 @@ class ValidationSession:
         try:
             return digests(self.directory)
         except ReportError:
-            return {}  # then the report cannot be written either, and that error has the reason
+            return {}  # the report cannot be written then either, and that error has the reason
 
     def _open_log(self) -> None:
         """Begin the log, unless it has begun. Remove the files of an earlier run in the directory first."""
@@ -319,7 +319,7 @@ class ValidationSession:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Let SIGTERM and SIGHUP end a check as SIGINT does: cancelled, with everything cleaned up."""
+        """Let SIGTERM and SIGHUP cancel a check as SIGINT does, with all cleanup."""
 
         def interrupted(number: int, _frame: object) -> None:
             self.interrupt(f"interrupted by {signal.Signals(number).name}")

@@ -19,11 +19,11 @@ from validation.targets.base import Target
 from validation.targets.recorder import Recorder
 
 POLL_MS: Final = 500
-"""Interval at which a log is read: no event tells that it has grown."""
+"""Interval at which a log is read, because no event reports new lines."""
 LINE_MS: Final = 60_000
 """Maximum wait for the first line of a log."""
 PAGE_MS: Final = 10_000
-"""Maximum delay of a page. Its figures are those that the operator writes into projects."""
+"""Maximum delay of a page. It shows figures that the operator writes into projects with a delay."""
 
 
 async def open_pages(target: Target, views: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from validation.targets.recorder import Recorder
 
 
 class StepFailed(MusterError):
-    """The cluster or the command line did not do the work of the step."""
+    """A command of the step failed, or succeeded although it must be refused."""
 
 
 class StepCommands:

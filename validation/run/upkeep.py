@@ -1,4 +1,4 @@
-"""Does the work of an administrator while jobs run: drains nodes, opens them again, and kills the operator."""
+"""Performs the maintenance of a step while jobs run: drains nodes, uncordons them, and kills the operator."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final

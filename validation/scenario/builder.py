@@ -1,4 +1,4 @@
-"""Checks the scenario of a file against the scenarios that it continues, and joins it with them."""
+"""Checks the scenario of a file, and joins it with the scenarios that it continues."""
 
 import hashlib
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Parses the command lines of a scenario into the workloads that they submit or delete, and the resulting demands.
 
-The oracle needs these demands, and must not take them from the judged system.
+The oracle must derive these demands independently of the system under test.
 """
 
 import shlex

@@ -8,7 +8,7 @@ from validation.scenario.schema import duration_ms, milli
 
 
 class Document(document.Document):
-    """One scenario file, read. Raises ScenarioError if it is not readable YAML with string keys, each once."""
+    """A parsed scenario file. Raises ScenarioError for invalid YAML, keys that are not strings, and duplicate keys."""
 
     error_type = ScenarioError
 

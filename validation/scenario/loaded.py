@@ -1,4 +1,4 @@
-"""Scenarios ready to run and to be judged: parsed, checked, and joined with the scenarios that they continue."""
+"""Scenarios that were parsed, checked and joined with the scenarios that they continue, ready to run."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,7 +4,7 @@ All quotas, requests and expected amounts are multiplied by one exact ratio. Exa
 a site of 16 GPUs. On 64 GPUs the job has four such pods, and on 8 GPUs one pod of half the size.
 
 Each job stays one job with more pods. Interactive jobs have one pod, so they are submitted several times if a pod
-cannot have the scaled amount. An amount that is no whole thousandth of a GPU is refused.
+cannot have the scaled amount. An amount that is not a whole number of thousandths of a GPU is refused.
 """
 
 import itertools
@@ -235,7 +235,8 @@ class _Scaling:
             pending=self._all(expect.pending),
             evicted=self._all(expect.evicted),
             ended=self._all(expect.ended),
-            # On a smaller site other jobs have fractions, too. The number of GPUs in use shows that they share.
+            # On a smaller site other jobs have fractions, too. There, `gpusInUse` proves that jobs share a
+            # GPU.
             same_gpu=[] if self._ratio < 1 else expect.same_gpu,
             gpus_in_use=math.ceil(held) if shares else None,
             or_else=[self._expect(other) for other in expect.or_else],

@@ -54,8 +54,8 @@ class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     `ended` are jobs that reached their time limit: they still exist, without a pod.
 
     If `allocated`, `total` or `running` is missing, it follows from the existing jobs that are not pending. If
-    `sameGpu` or `gpusInUse` is missing, it is not compared. `orElse` are other states that are as good;
-    they have no `ended` and no `orElse`.
+    `sameGpu` or `gpusInUse` is missing, it is not compared. `orElse` are alternative states that are also correct. They
+    have no `ended` and no `orElse`.
     """
 
     allocated: dict[str, Decimal] | None = None
@@ -115,8 +115,8 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="came
 
 
 class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A job of the scenario whose result is judged (`validation.workloads.resnet50`), at most `within` after the last
-    step.
+    """A job of the scenario whose result is judged (`validation.workloads.resnet50`), and which must exist at most
+    `within` after the last step.
 
     It must have trained on this number of `devices` of a kind. `mounts` is the number of mounts over which its data
     must have come, 0 for any.
@@ -171,7 +171,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
 
 
 class Erratum(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A passage of the reference document that is wrong or contradicts itself, and the asserted value instead.
+    """A passage of the reference document that is wrong or contradicts itself, and the value that the scenario expects
+    instead.
 
     `excuses` are the fields in which a step that names the erratum may differ from the oracle.
     """

@@ -1,7 +1,7 @@
 """The metrics page of a node's agent: the utilization of each GPU, and the pods that hold it.
 
-The kubelet reports the holders, not the scheduler. A page that is not newer than the previous page makes no event, so
-an agent that hangs causes a gap.
+The kubelet reports the holders, not the scheduler. A page that is not newer than the previous page gives no event. So
+an agent that hangs is visible as a gap.
 """
 
 import re

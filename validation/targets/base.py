@@ -22,7 +22,7 @@ class Target(Protocol):
     """Whether nothing needs to be cleaned up at the end, because the target ends with the run."""
 
     async def start(self, cluster: Cluster) -> bool:
-        """Provide a cluster as `cluster` describes it, with the orchestrator running.
+        """Provide a cluster that matches `cluster`, with the orchestrator running.
 
         Return True if it is another cluster than before, so that watches must be started again. Raises TargetError.
         """
@@ -41,11 +41,11 @@ class Target(Protocol):
     async def drain(self, pods: Sequence[PodSeen]) -> None:
         """Evict the pods as a drain of their node does.
 
-        A pod that is already deleted is no error. Raises TargetError.
+        It is not an error if a pod is already deleted. Raises TargetError.
         """
 
     async def let_end_slowly(self, pods: Sequence[PodSeen]) -> None:
-        """Make simulated pods end slowly. They have no container that would take time to end. Raises TargetError."""
+        """Give simulated pods a termination that takes time, because they have no containers. Raises TargetError."""
 
     async def kill_operator(self) -> str:
         """Kill the leading operator; return why that is not possible, empty if it was killed. Raises TargetError."""
@@ -80,4 +80,4 @@ class Target(Protocol):
         """Return the present problem of the cluster, in one line; empty if none is known."""
 
     async def stop(self) -> None:
-        """Release everything that `start` acquired. Before `start`, do nothing."""
+        """Release everything that `start` acquired. If `start` was not called, do nothing."""

@@ -39,7 +39,7 @@ from validation.witness.objects import published_gpus
 OPERATOR_SECONDS = 15.0
 """Maximum wait for a renewal of the operator's lease.
 
-A leader renews it every 2.5 s, a standby operator takes it over within 12 s, and a new operator has to start first.
+A leader renews it every 2.5 s. A standby operator takes it over within 12 s, and a new operator must start first.
 """
 IDLE_SECONDS = 60.0
 """Maximum wait for the end of reservations of GPUs that no fraction uses."""
@@ -47,7 +47,10 @@ _POLL_SECONDS = 0.25
 
 
 class ClusterTarget:
-    """An existing cluster. It is refused if scenarios could not be judged on it, or would disturb other workloads."""
+    """An existing cluster.
+
+    A cluster is refused if scenarios could not be judged on it, or if they would disturb other workloads.
+    """
 
     kind = "cluster"
     pulls_images = True
@@ -125,7 +128,7 @@ class ClusterTarget:
     async def kill_operator(self) -> str:
         """Delete the pod of the leading operator.
 
-        If the leader is no pod, return why it cannot be killed. Raises TargetError.
+        If the leader is not a pod, return why it cannot be killed. Raises TargetError.
         """
         self._killed = await leader(self._transport)
         return await kill_leading_pod(self._transport, self._killed)
@@ -156,7 +159,7 @@ class ClusterTarget:
         return {"kind": self.kind, **({"programs": " | ".join(self._programs)} if self._programs else {})}
 
     def timings(self) -> dict[str, str]:
-        """Return nothing: no wait of this target is of interest."""
+        """Return an empty mapping, because this target starts nothing."""
         return {}
 
     async def kubernetes(self) -> str:
@@ -241,7 +244,7 @@ class ClusterTarget:
     async def _check_operator(self) -> None:
         """Wait until the operator's lease is renewed.
 
-        The holder's name in the lease is no proof, because it remains after a crash.
+        The holder's name in the lease proves nothing, because it remains after a crash.
         """
         deadline = time.monotonic() + OPERATOR_SECONDS
         self._progress("waiting until the operator renews its lease")

@@ -48,8 +48,9 @@ class SiteHosts:
     _is_closed: bool = False
 
     async def run(self, tool: str, recorder: Recorder, *, again: bool) -> None:
-        """Run the tool on all hosts at the same time, and record how it ended on each. If it ran already, run it only
-        with `again`.
+        """Run the tool on all hosts at the same time, and record its output on each.
+
+        If it ran already, run it again only with `again`.
 
         While a load runs, nvidia-smi is read repeatedly; its readings are recorded after the load. If this is
         cancelled, the tool is ended on the hosts.
@@ -81,7 +82,7 @@ class SiteHosts:
                 outcome = groups.read_test(await self._run_lines(tool.name, lines, recorder), least).outcome
 
     async def _run_lines(self, tool: str, lines: Mapping[str, str], recorder: Recorder) -> list[ToolRan]:
-        """Run the line of each host at the same time; record how each ended, and return these events."""
+        """Run the command lines of all hosts at the same time. Record the result of each, and return these events."""
         site, events = self.scope.site, list[ToolRan]()
         # two threads for each host: one for the load, one for the samples beside it
         threads = ThreadPoolExecutor(max(1, 2 * len(site.hosts)))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from musterlab.cluster import Lab
 
 STOP_SECONDS_ANNOTATION: Final = "muster.dev/lab-stop-seconds"
-"""On a pod of a simulated node: how many seconds the pod takes to end (`musterlab/stages.yaml`)."""
+"""On a pod of a simulated node: seconds that its termination takes (`musterlab/stages.yaml`)."""
 STOP_SECONDS: Final = 5
 
 
@@ -102,7 +102,10 @@ class LabTarget:
         return await self._pages.show(view)
 
     async def pull(self, nodes: Sequence[str], images: Sequence[str]) -> list[Pull]:
-        """Pull nothing: a lab has its images, or runs no container. Return an empty result for each node and image."""
+        """Do nothing: the nodes of a lab have their images already, or run no containers.
+
+        Return an empty result for each node and image.
+        """
         return [Pull(node, image) for image in images for node in nodes]
 
     async def cordon(self, nodes: Mapping[str, bool]) -> None:
@@ -162,7 +165,7 @@ class LabTarget:
         return await server_version(self._transport)
 
     async def problem(self) -> str:
-        """If the operator or a process of the lab has ended, say so in one line; else return ""."""
+        """Return a line if the operator or a process of the lab has ended, or ""."""
         if operator_problem := await self._operator.problem():
             return operator_problem
         if self._lab is not None:

@@ -32,7 +32,7 @@ STOP_SECONDS = 10.0
 def changed_operator() -> str:
     """Return the names of environment variables that change the operator, as a sentence; "" if none is set.
 
-    A run with a changed operator is no acceptance.
+    A run with a changed operator is not an acceptance.
     """
     names = sorted(name for name, value in os.environ.items() if name.startswith(_CHANGES) and value)
     return f"the operator was changed by {', '.join(names)}" if names else ""

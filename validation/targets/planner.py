@@ -57,7 +57,7 @@ class SimulatedRecorder(Recorder):
 class PlannerTarget:
     """A snapshot to which command lines are applied.
 
-    After each, the planner's decisions are applied until one changes nothing.
+    After each command line, the planner's decisions are applied until one changes nothing.
     """
 
     kind = PLANNER
@@ -74,7 +74,7 @@ class PlannerTarget:
         self._submitted: dict[str, int] = {}
         """The number of the submission of each workload, by the workload's id.
 
-        It makes uids unique: a name can be used again.
+        It makes uids unique, because a name can be reused.
         """
         self._count = 0
 
@@ -112,7 +112,7 @@ class PlannerTarget:
             self._watching.record(NodeSeen(now_ms, node.name, node.gpu_count, node_type=node.node_type))
 
     async def pull(self, nodes: Sequence[str], images: Sequence[str]) -> list[Pull]:
-        """Pull nothing: no container runs. Return an empty result for each node and image."""
+        """Do nothing: no container runs. Return an empty result for each node and image."""
         return [Pull(node, image) for image in images for node in nodes]
 
     async def cordon(self, nodes: Mapping[str, bool]) -> None:
@@ -175,7 +175,7 @@ class PlannerTarget:
         }
 
     def timings(self) -> dict[str, str]:
-        """Return nothing: this target waits for nothing."""
+        """Return an empty mapping: this target waits for nothing."""
         return {}
 
     async def kubernetes(self) -> str:
@@ -286,7 +286,7 @@ class PlannerTarget:
     def _eviction(self, pod: str, decided: model.Eviction | None) -> Eviction | None:
         """Return the eviction that this decision or an earlier one made.
 
-        No API server gives a reason, so the reason is the planner's rule.
+        The planner's rule is the reason, because there is no API server that gives one.
         """
         if decided is not None:
             return Eviction(decided.rule, decided.message)

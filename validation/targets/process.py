@@ -1,4 +1,4 @@
-"""The programs that a run starts: muster's command line, and the processes beside a lab."""
+"""Starts the programs of a run: muster's command line, and the processes beside a lab."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ async def run_command(
 ) -> Command:
     """Run `line`, a `muster …` command, as a process of its own, and wait for its end.
 
-    The text after `<<<` is the command's input, one line, as in a shell. No shell is involved. Exit code 124 means that
+    The text after `<<<` is the command's input, one line, as in a shell. No shell is started. Exit code 124 means that
     the command was killed after `timeout_seconds`.
     """
     command, _, text = line.partition(" <<< ")

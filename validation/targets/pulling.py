@@ -1,4 +1,4 @@
-"""Makes nodes pull images before anything is timed, with a pod for each node and image. The pod ends immediately.
+"""Makes nodes pull images before the first measurement, with a pod for each node and image that ends immediately.
 
 The pod names its node, so no scheduler is involved, and requests no GPU. Its command is `true`. If the image has no
 such command, the pod fails, but the image is on the node.
@@ -130,7 +130,10 @@ async def _kubelet_says(transport: Transport, pod: str) -> str:
 
 
 def is_on_node(pod: Mapping[str, Any]) -> bool:
-    """Return whether the node has the image: its container was created from it, even if the container failed later."""
+    """Return whether the node has the image.
+
+    It has if the pod's container was created, even if the container then failed.
+    """
     status = _container_status(pod)
     waiting = (status.get("state") or {}).get("waiting") or {}
     made = str(waiting.get("reason") or "").startswith(("CreateContainer", "RunContainer"))
@@ -144,7 +147,7 @@ def digest_of(pod: Mapping[str, Any]) -> str:
 
 
 def failure_of(pod: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the kubelet's reason and message if the pull has failed; else two empty texts."""
+    """Return the kubelet's reason and message if the pull has failed, or two empty strings."""
     waiting = (_container_status(pod).get("state") or {}).get("waiting") or {}
     reason = str(waiting.get("reason") or "")
     return (reason, str(waiting.get("message") or "")) if reason in _FAILED else ("", "")

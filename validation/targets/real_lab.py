@@ -124,7 +124,7 @@ class RealLabTarget(ClusterTarget):
         self._times: dict[str, str] = {}
 
     async def start(self, cluster: Cluster) -> bool:
-        """Start the lab with all that runs in it, unless it runs already, and check it as any cluster."""
+        """Start the lab with everything in it, unless it runs already. Then check it like any cluster."""
         if self._lab is None:
             begin = time.monotonic()
             lab = await self._start_lab()
@@ -140,7 +140,7 @@ class RealLabTarget(ClusterTarget):
         return opened
 
     def describe(self) -> dict[str, str]:
-        """The lab in the report, with the stand-ins by name."""
+        """Return the description of the lab for the report, with the names of its simulated parts."""
         image, where = self._nodes.image, ", ".join(self._operators)
         replicas = f"{len(self._operators)} replicas on {where}" if where else "not started"
         return {
@@ -158,7 +158,7 @@ class RealLabTarget(ClusterTarget):
         return dict(self._times)
 
     async def problem(self) -> str:
-        """Whether a pod of the operator or a process of the lab has ended."""
+        """Return a line if a pod of the operator or a process of the lab has ended, or ""."""
         try:
             pods = await _operator_pods(self.transport)
         except ClusterError as error:

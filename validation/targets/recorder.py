@@ -1,7 +1,7 @@
 """Watches the cluster and turns its changes into the judge's events.
 
-The recorder reads only with `validation.witness`, not with the orchestrator's own readers. An observer that shares the
-mistakes of the observed program cannot see them.
+The recorder reads only with `validation.witness`, not with the orchestrator's own readers. An observer with the same
+defects as the observed program cannot detect them.
 """
 
 import asyncio
@@ -90,7 +90,7 @@ class Recorder:
         self._outputs: dict[str, asyncio.Task[None]] = {}
         """The task that reads the output of a pod, by the pod's uid."""
         self._ca_sha256 = ""
-        """The digest of the certificates by which the API server is trusted."""
+        """The digest of the CA certificates by which the API server is verified."""
         self._cluster = ""
         """The uid of the namespace kube-system."""
         self._failure: BaseException | None = None
@@ -337,7 +337,7 @@ class Recorder:
         self._record_if_new(event, gpu_node)
 
     def _record_if_new(self, event: NodeSeen | GpusSeen, entry: Json) -> None:
-        """Record the event unless it differs from the node's last event of this kind only in times."""
+        """Record the event, unless only times differ from the node's last event of this kind."""
         key = (type(event).__name__, event.node)
         last = self._last.get(key)
         if last is None or _without_times(last) != _without_times(event):

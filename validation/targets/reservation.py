@@ -20,13 +20,13 @@ from orchestrator.progress import Reporter
 from validation.errors import TargetError
 
 ANNOTATION: Final = f"{GROUP}/validation"
-"""On a node: the run that has reserved it, a number that rises while the run is alive, and whether it cordoned the
-node.
+"""On a node: the run that has reserved it, a counter that increases while the run is alive, and whether the run
+cordoned the node.
 """
 SETTLE_SECONDS: Final = 5.0
-"""Time from the cordon to the second look at the pods, in which a scheduler ends a binding that it has begun."""
+"""Time from the cordon to the second look at the pods. Within it, a scheduler finishes bindings that it has begun."""
 DEAD_SECONDS: Final = 60.0
-"""A reservation whose number does not rise for this time is of a run that was killed."""
+"""If the counter of a reservation does not increase for this time, its run was killed."""
 POLL_SECONDS: Final = 5.0
 """Time between two looks at the pods of the taken nodes, and between two renewals."""
 RETURN_SECONDS: Final = 60.0
@@ -38,7 +38,7 @@ _MIRROR: Final = "kubernetes.io/config.mirror"
 
 @dataclass(slots=True)
 class Reservation:
-    """The nodes that a run has taken, and the reasons for which it has not taken the others."""
+    """The nodes that a run has reserved, and the reasons why it has not reserved the others."""
 
     transport: Transport
     run: str
@@ -70,7 +70,7 @@ class Reservation:
         self.progress(f"in service: reserved {', '.join(self.taken)}")
 
     async def renew(self) -> str:
-        """Renew the reservation. Return why the nodes must be given back at once; empty if they need not be.
+        """Renew the reservation. Return the reason if the nodes must be given back immediately, or an empty string.
 
         Raises ClusterError.
         """
@@ -193,7 +193,7 @@ class Reservation:
         return (await self.transport.list(NODES.path(), Node)).items
 
     async def _holders(self) -> dict[str, str]:
-        """Return by node that it has a pod, or is nominated for one."""
+        """Return, for each node with a pod or a nominated pod, a text about it."""
         pods = (await self.transport.list(PODS.path(), Pod)).items
         return dict(_held(pods))
 
@@ -211,7 +211,7 @@ def _held(pods: Iterable[Pod]) -> list[tuple[str, str]]:
 
 
 def _occupies(pod: Pod) -> bool:
-    """Return whether the pod is work of a user, or has GPUs. Pods that `kubectl drain` leaves in place are not."""
+    """Return whether the pod belongs to a user, or has GPUs. Pods that `kubectl drain` leaves in place do not count."""
     if concerns_gpus(pod) or is_reservation(pod) or pod.spec.resource_claims:
         return True
     owner = pod.metadata.controller

@@ -1,4 +1,4 @@
-"""Reads from a site file under which names the site has the images of scenarios."""
+"""Reads the names that the images of scenarios have at a site from the site file."""
 
 from deployment.bundle.registry import parse_reference
 from deployment.errors import BundleError

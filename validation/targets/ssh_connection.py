@@ -90,8 +90,8 @@ class Connection:
     def _opened(self) -> paramiko.SSHClient:
         """Return the connected client.
 
-        If the host was not reached before, raises UnreachableHostError without another attempt: else every tool would
-        wait again.
+        If the host was not reached before, raises UnreachableHostError without another attempt: otherwise every tool
+        would wait again.
         """
         if self._closed.is_set():
             raise HostError("the run was ended")
@@ -104,7 +104,7 @@ class Connection:
             except UnreachableHostError as error:
                 self._unreachable = str(error)
                 raise
-            if self._closed.is_set():  # by another thread, during _connect
+            if self._closed.is_set():  # another thread has closed the connection during _connect
                 self._client.close()
                 raise HostError("the run was ended")
         return self._client
@@ -248,7 +248,7 @@ def _collect(
                 received.extend(receive(_BLOCK_BYTES))
         if ended is not None and ended.is_set() and not is_stopped:
             last = min(last, clock() + SAMPLE_SECONDS)
-            # at least one reading, even beside a short load
+            # wait for at least one complete reading, even if the load was short
             if _END_OF_SAMPLE in output or clock() > last:
                 channel.shutdown_write()  # ends the tool on the host
                 is_stopped = True

@@ -1,4 +1,4 @@
-"""The work of an administrator through the API server, on nodes and on the operator in the cluster."""
+"""Performs maintenance through the API server: cordons and drains nodes, and kills the operator in the cluster."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from validation.judge.events import PodSeen
 
 EVICT_SECONDS: Final = 60.0
 END_SECONDS: Final = 35.0
-"""Maximum wait for the end of an evicted pod: the grace period of 30 s that Kubernetes gives, and a little more."""
+"""Maximum wait for the end of an evicted pod: Kubernetes' default grace period of 30 s, and 5 s."""
 TAKEOVER_SECONDS: Final = 60.0
 """Maximum wait for another leader. A standby operator takes over 12 s after the last renewal.
 
@@ -53,8 +53,8 @@ async def evict_pods(transport: Transport | None, pods: Sequence[PodSeen]) -> No
 async def evict_one_by_one(transport: Transport | None, pods: Sequence[PodSeen]) -> None:
     """Evict the pods in the order of their submission, each after the one before has ended. Raises TargetError.
 
-    The scheduler gives GPUs to the first job that lost its pod. If containers ended in any order, so would the jobs
-    start again.
+    The scheduler gives GPUs to the job that lost its pod first. If pods ended in a random order, jobs would start again
+    in a random order.
     """
     for pod in sorted(pods, key=lambda pod: pod.submitted_us):
         await evict_pods(transport, [pod])
@@ -108,7 +108,7 @@ async def leader(transport: Transport | None) -> str:
 async def kill_leading_pod(transport: Transport | None, holder: str) -> str:
     """Delete the pod of the operator that holds the lease, without a grace period.
 
-    If the holder is no pod, return this problem; else "".
+    If the holder is not a pod, return this problem. Otherwise return "".
 
     Raises TargetError.
     """

@@ -2,5 +2,5 @@
 
 They read the cluster with the `kubernetes` package and share no code with `orchestrator`.
 
-An observer that shares the observed program's code shares its mistakes.
+An observer that shares code with the observed program would have the same defects.
 """

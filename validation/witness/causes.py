@@ -13,7 +13,7 @@ _PREPARING: Final = frozenset({"ContainerCreating", "PodInitializing"})
 
 
 def cause_of(pod: Json) -> Cause | None:
-    """Return the cause that keeps the pod from running, or that ended it; None if Kubernetes names none."""
+    """Return why the pod does not run or has ended. None if Kubernetes gives no reason."""
     status = pod.get("status") or {}
     if not (pod.get("spec") or {}).get("nodeName"):
         return _unscheduled(status)
@@ -31,7 +31,7 @@ def _unscheduled(status: Json) -> Cause | None:
 
 
 def _of_containers(status: Json) -> Iterator[Cause]:
-    """Yield the causes of waiting or failed containers. Init containers are first, as they run first."""
+    """Yield the causes of waiting or failed containers. Init containers come first, because they run first."""
     for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         state = container.get("state") or {}
         source = f"container {container.get('name', '')}"

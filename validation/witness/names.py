@@ -1,7 +1,7 @@
-"""The names of muster's labels and annotations, as the documents have them. They are repeated here on purpose.
+"""The documented names of muster's labels and annotations, deliberately repeated.
 
-If the program renames one of them by mistake, all readers of the name break. A test compares these names with those of
-the program.
+If a name changes by mistake, the recorder and a test detect it: the test compares these names with
+`orchestrator.names`.
 """
 
 from typing import Final

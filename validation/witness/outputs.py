@@ -71,7 +71,7 @@ def ended(pod: dict[str, Any], container: str) -> dict[str, Any]:
 
 
 def ran_ms(terminated: dict[str, Any]) -> int:
-    """Return how long the container ran, in ms, to the second; 0 if a time is unknown."""
+    """Return the run time of the container in milliseconds, in whole seconds. 0 if a time is unknown."""
     times = [terminated.get(name) or "" for name in ("startedAt", "finishedAt")]
     if not all(times):
         return 0

@@ -47,7 +47,7 @@ class _Expired(Exception):
 
 
 class _Lost(Exception):
-    """The API server cannot be reached, or its answer is an error that may pass."""
+    """The API server cannot be reached, or its answer is a temporary error."""
 
 
 class _Absent(Exception):
@@ -103,7 +103,7 @@ def connect(kubeconfig: Path | None) -> kubernetes.client.ApiClient:
 def ca_sha256(client: kubernetes.client.ApiClient) -> str:
     """Return the SHA-256 of the CA certificate in the kubeconfig.
 
-    Several certificates give the SHA-256 of their digests.
+    If there are several certificates, return the SHA-256 of their digests.
 
     If the kubeconfig has no CA certificate, return the SHA-256 of the certificate that the API server presents. If no
     certificate can be read, for example without TLS, return "".

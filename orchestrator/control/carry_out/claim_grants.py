@@ -66,7 +66,7 @@ class ClaimGrants:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def is_echo(self, claim: object) -> bool:
-        """Whether this process has allocated the claim, and the watch has not shown the allocation."""
+        """Return whether this process has allocated the claim, and the watch has not shown the allocation."""
         if not isinstance(claim, ResourceClaim):
             return False
         return f"{claim.metadata.namespace}/{claim.metadata.name}" in self._cache.assumed
@@ -122,7 +122,7 @@ class ClaimGrants:
                 self._writing[key] = count
 
     def concern(self, pod: Pod, binding: Binding) -> bool:
-        """Whether claims must be written before the pod is bound."""
+        """Return whether claims must be written before the pod is bound."""
         return bool(pod.spec.resource_claims or binding.grants or self._cache.made_for(pod))
 
     async def write(self, pod: Pod, binding: Binding) -> None:
@@ -235,9 +235,8 @@ class ClaimGrants:
             return None
 
         async def take_back() -> None:
-            async with self._lock(
-                key
-            ):  # in the meantime, a pod may have been bound with the claim's present devices
+            async with self._lock(key):
+                # In the meantime, a pod may have been bound with the claim's present devices.
                 if key not in self._writing and all(map(is_waiting, users)):
                     await self._clear(shown)
 
@@ -359,7 +358,7 @@ class ClaimGrants:
         )
 
     async def _conditions(self, key: str, allocation: Allocation) -> bool:
-        """Whether the binding conditions of all devices are met. Raises _Unprepared if a device failed."""
+        """Return whether the binding conditions of all devices are met. Raises _Unprepared if a device failed."""
         namespace, _, name = key.partition("/")
         claim = await self._transport.get(self._claims.path(namespace, name), ResourceClaim)
         for result in allocation.results:
@@ -379,7 +378,7 @@ class ClaimGrants:
         return True
 
     async def _is_allocated(self, key: str) -> bool:
-        """Whether the claim has devices now. The request is repeated until the API server answers."""
+        """Return whether the claim has devices now. The request is repeated until the API server answers."""
         namespace, _, name = key.partition("/")
         while True:
             try:
@@ -408,7 +407,7 @@ def _is_user(claim: ResourceClaim, pod: Pod) -> bool:
 
 
 def _is_as_new(shown: str, written: str) -> bool:
-    """Whether the shown resource version is the written version or a later one.
+    """Return whether the shown resource version is the written version or a later one.
 
     Example: `_is_as_new("1024", "1023")` returns `True`.
     """
@@ -436,7 +435,7 @@ def _allocation(allocation: Allocation) -> dict[str, Any]:
 
 
 def _is_same(claim: ResourceClaim, allocation: Allocation) -> bool:
-    """Whether the claim is allocated with exactly these devices."""
+    """Return whether the claim is allocated with exactly these devices."""
     try:
         held = read_allocation(claim)
     except UnreadableDevices:

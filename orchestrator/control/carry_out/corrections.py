@@ -1,4 +1,4 @@
-"""Corrects the GPUs on a pod's annotation if the device plugin chose other GPUs than muster at the binding.
+"""Corrects the annotation of a pod's GPUs if the device plugin has chosen other GPUs than the binding.
 
 So the annotation has the GPUs that the kubelet gave to the pod.
 """

@@ -119,11 +119,11 @@ class Executor:
         return self._nominations.of(pod)
 
     def is_nominating(self, pod: Pod) -> bool:
-        """Whether this executor wrote the pod's nomination."""
+        """Return whether this executor wrote the pod's nomination."""
         return self._nominations.is_echo(pod)
 
     def is_evicting(self, uid: str) -> bool:
-        """Whether the pod's eviction has begun and the watch has not shown it yet."""
+        """Return whether the pod's eviction has begun and the watch has not shown it yet."""
         return uid in self._pods.evictions
 
     @property
@@ -132,7 +132,7 @@ class Executor:
         return self._requests.is_busy or self._bindings.is_preparing
 
     def is_assumed_on(self, uid: str, node: str) -> bool:
-        """Whether this executor is binding the pod to this node, or has bound it and the watch has not shown it."""
+        """Return whether this executor is binding the pod to this node, or has bound it and the watch lags behind."""
         placement = self._pods.bindings.get(uid)
         return placement is not None and placement.node == node
 

@@ -1,4 +1,6 @@
-"""The GPU memory limits that the binding of a pod with a GPU fraction writes: an amount for each GPU.
+"""Computes the GPU memory limits of a pod with a GPU fraction, an amount for each GPU.
+
+The binding writes them on the pod.
 
 The real memory of a node's GPUs comes from the first of these sources that has it:
 
@@ -34,7 +36,9 @@ class MemoryUnknown(ClaimNotReady):
 
 
 class MemoryLimits:
-    """Computes limits by the GpuNode, the published GPUs and the labels of a node, which functions return by name.
+    """Computes limits from the GpuNode, the published GPUs and the labels of a node.
+
+    Functions return these by the node's name.
 
     `warn` is called for pods that run without a limit.
     """

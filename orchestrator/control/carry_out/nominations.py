@@ -35,7 +35,10 @@ class Nominations:
         requests: Requests,
         on_denied: Callable[[Pod, str, str], None] = lambda _pod, _node, _why: None,
     ) -> None:
-        """If the API server refuses a nomination, `on_denied` receives the pod, the node and the server's message."""
+        """Create a writer without nominations.
+
+        `on_denied` gets the pod, the node and the API server's message if it refuses one.
+        """
         self._transport = transport
         self._pods = pods
         self._requests = requests
@@ -46,7 +49,7 @@ class Nominations:
         self._denied: set[str] = set()
 
     def is_denied(self, uid: str) -> bool:
-        """Whether the API server refused the last nomination of the pod."""
+        """Return whether the API server refused the last nomination of the pod."""
         return uid in self._denied
 
     def of(self, pod: Pod) -> Placement | None:
@@ -55,7 +58,7 @@ class Nominations:
         return self._pods.nominations[uid] if uid in self._pods.nominations else nomination_of(pod)
 
     def is_echo(self, pod: Pod) -> bool:
-        """Whether this process wrote the pod's nomination."""
+        """Return whether this process wrote the pod's nomination."""
         uid = pod.metadata.uid
         return uid in self._pods.nominations and _says(pod, self._pods.nominations[uid])
 
@@ -107,8 +110,9 @@ class Nominations:
         return [self._under_way[uid] for uid in uids if uid in self._under_way]
 
     def carry(self, uid: str, place: Placement | None) -> None:
-        """Leave the nomination to the pod's eviction, which writes the result of `of`. The caller calls `settle`
-        after the eviction.
+        """Let the pod's eviction write the nomination, as the result of `of`.
+
+        The caller must call `settle` after the eviction.
         """
         if place is not None or uid in self._pods.nominations:
             self._pods.nominate(uid, place)
@@ -127,7 +131,10 @@ class Nominations:
             self._write(pod, assumed[uid], urgent=False)
 
     def _is_written(self, uid: str, place: Placement | None) -> bool:
-        """Whether the pod has this nomination or a write of it runs. The next decision repeats a forbidden write."""
+        """Return whether the pod has this nomination or a write of it runs.
+
+        The next decision repeats a forbidden write.
+        """
         assumed = self._pods.nominations
         current = assumed[uid] if uid in assumed else self._shown.get(uid)
         return current == place and uid not in self._unauthorized

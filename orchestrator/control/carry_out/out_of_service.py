@@ -1,12 +1,12 @@
-"""Sets Kubernetes' taint `out-of-service` on nodes that are not ready for a long time, if the site allows that.
+"""Sets Kubernetes' taint `out-of-service` on nodes that have not been ready for a long time, if the site allows that.
 
 Kubernetes then deletes the pods of the node without its kubelet, and their workloads start elsewhere. The operator
 removes the taint when the node is ready again. The value of the taint distinguishes it from taints of administrators.
 
     not ready ──after seconds──> tainted ──ready──> not tainted
 
-If the node has only lost its network, its containers still run, so they then run twice. The maximum number of nodes
-limits the damage if many nodes fail at the same time, for example because of a network failure.
+If the node has only lost its network, its containers still run, and their workload then runs twice. The maximum number
+of nodes limits the damage if many nodes fail at the same time, for example because of a network failure.
 """
 
 import logging

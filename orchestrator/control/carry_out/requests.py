@@ -83,7 +83,9 @@ class Requests:
         self._unhurried: deque[tuple[Task, int]] = deque()
         self._workers: set[asyncio.Task[None]] = set()
         self._working = (
-            0  # not `len(_workers)`: an ended worker stays in it until the next round of the event loop
+            # `len(_workers)` would be too high, because an ended worker stays in it until the next round of
+            # the event loop.
+            0
         )
         self._working_unhurried = 0
         self._delayed: set[asyncio.Task[None]] = set()

@@ -37,9 +37,9 @@ logger = logging.getLogger(__name__)
 
 RULE: Final = "reservation"
 NOT_RESERVED: Final = "GpuNotReserved"
-"""The reason of the Event on a pod for whose fraction the GPU is unknown."""
+"""The reason of the Event on a pod whose fraction is on an unknown GPU."""
 READY_SECONDS: Final = 60.0
-"""Maximum time until kubelet and agent have reported the GPU, which is idle during this time."""
+"""Maximum time for kubelet and agent to report the GPU. The GPU is idle during this time."""
 POLL_SECONDS: Final = 1.0
 _NO_AGENT: Final = "no agent has written a GpuNode of node {node}, so the GPU of its fraction is unknown"
 
@@ -108,7 +108,7 @@ class Reservations:
 
         Return, by uid, new placements for pods that are being bound and whose GPUs can have changed: fractions get the
         GPUs of their reservations. If a kubelet gave a whole GPU of the decision to another pod, an idle GPU replaces
-        it. Otherwise two pods would count on one GPU.
+        it. Otherwise two pods would have the same GPU.
         """
         expected: dict[str, dict[int, tuple[str, str]]] = {}
         for reservation in self._pods.by_name.values():
@@ -307,7 +307,7 @@ class Reservations:
         )
 
     def _is_named(self, reservation: GpuReservation) -> bool:
-        """Whether the GPU of the reservation is known, from the agent or from annotations of its users."""
+        """Return whether the GPU of the reservation is known, from the agent or from annotations of its users."""
         if reservation.uuid or not reservation.uid:
             return bool(reservation.uuid)
         for uid in self._used_milli.get(reservation.uid, ()):

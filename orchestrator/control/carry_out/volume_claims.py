@@ -1,4 +1,4 @@
-"""Volumes that are created for the node of their first consumer: the steps between a decision and the binding.
+"""Provisions volumes with `WaitForFirstConsumer` between a decision and the binding.
 
 If the StorageClass of a PVC waits for the first consumer, the PVC gets its volume only after a node is written on it.
 So the operator writes the node, and binds the pod after the PVC is bound:

@@ -28,7 +28,9 @@ RECALL_SECONDS: Final = 2.0
 
 
 class FailureNotes:
-    """Notes failed starts in `reader`, and the pods whose eviction failed: for a time, these are not chosen as victims.
+    """Notes failed starts in `reader`.
+
+    Also notes pods whose eviction failed, and protects them from eviction for some time.
 
     `clock` returns seconds, `now_us` the time, and `warn` makes an Event on a pod.
     """

@@ -1,15 +1,14 @@
-"""The guard against workloads that end the process: the leader records workloads before it decides on them first.
+"""The guard against workloads whose first decision crashes the process: the leader records new workloads before it
+decides on them.
 
-A decision that fills the memory, or that ends in a fault of a library, raises no error that `quarantine` could catch.
-Before the leader decides on a workload for the first time, it writes the workload's id into the ConfigMap
+If a decision exhausts the memory or crashes in a library, no error is raised that `quarantine` could catch. Before the
+leader decides on a workload for the first time, it writes the workload's id into the ConfigMap
 `muster-first-decisions`. After the decision has returned, the leader clears the list.
 
-    leader ends during a decision ──> the next leader finds the ids
-        one of them has an outcome: the decision had returned, none of them is a suspect
-        none has: all of them are suspects
-        decides without them first, so that all others get their GPUs
-        then tries them: one part of several, or each alone
-    leader ends with one suspect alone, for the second time ──> that workload is set aside by name
+    leader ends during a decision ──> the next leader finds the ids one of these workloads has an outcome: the decision
+    had returned, so none is a suspect none has an outcome: all are suspects it first decides without the suspects, so
+    that all other workloads get their GPUs then it tries the suspects: in groups if they are many, otherwise one by one
+    a leader ends with a single suspect, which has been in a crash before ──> that workload is set aside
 
 Details and alternatives: docs/decisions/first-decisions.md.
 """
@@ -38,8 +37,9 @@ FIELD_MANAGER: Final = "muster-first-decisions"
 PATH: Final = CONFIG_MAPS.path(SYSTEM_NAMESPACE, FIRST_DECISIONS_CONFIG_MAP)
 KEY: Final = "record.json"
 MAX_DEATHS: Final = 2
-"""Number of deaths of a process with a workload after which the workload is set aside. In the last of them, the
-decision must have been about this workload alone.
+"""Number of crashes after which a workload is set aside.
+
+In the last crash, the workload must have been the only suspect.
 """
 PARTS: Final = 16
 """Several suspects are tried in this number of groups."""
@@ -75,7 +75,7 @@ class LeftOut:
 
 
 class FirstDecisions:
-    """Records the new workloads of each decision, and finds the workloads with which the process ended.
+    """Records the new workloads of each decision, and finds the workloads that crashed the process.
 
     `clock` is monotonic, in seconds.
     """
@@ -162,7 +162,7 @@ class FirstDecisions:
                 await self._write_in_time()
 
     def _judge_inherited(self, snapshot: Snapshot, pods: Mapping[str, Pod]) -> None:
-        """If the previous leader's decision did not return, make suspects of the workloads that it tried.
+        """If the previous leader's decision did not return, mark the workloads that it tried as suspects.
 
         All of them were in one decision, so the outcome of one workload shows that the decision returned. Example: the
         leader is killed while it binds 60 new jobs, and 3 of them are bound: none of the 60 is a suspect.
@@ -193,7 +193,7 @@ class FirstDecisions:
         return bool(self._suspects) and self._clock() >= self._began + self._trial_seconds
 
     def _find_fresh(self, snapshot: Snapshot, pods: Mapping[str, Pod]) -> list[Workload]:
-        """Return the workloads on which possibly no decision has returned yet."""
+        """Return the workloads for which no completed decision is known."""
         returned = self._returned
         changed = [workload for workload in snapshot.workloads if returned.get(workload.id) is not workload]
         if self._all_are_suspects:
@@ -231,7 +231,9 @@ class FirstDecisions:
         self._returned = {name: workload for name, workload in self._returned.items() if name in there}
 
     def _next_trial(self) -> dict[str, int]:
-        """Return the suspects of the next trial, from those with the most deaths; empty if there is no trial now.
+        """Return the suspects of the next trial with their numbers of crashes.
+
+        Suspects with the most crashes come first. Empty if there is no trial now.
 
         After a trial, the next decision is for other new workloads.
         """
@@ -279,14 +281,14 @@ def _specs(workload: Workload) -> tuple[object, ...]:
 
 
 def _was_decided(workload: Workload, pods: Mapping[str, Pod]) -> bool:
-    """Whether an operator has written the outcome of a decision on each pending pod."""
+    """Return whether an operator has written the outcome of a decision on each pending pod."""
     if _specs(workload):
         return False
     return all(pod.state is not PodState.PENDING or _has_outcome(pods.get(pod.id)) for pod in workload.pods)
 
 
 def _came_back(workload: Workload, deaths: int, pods: Mapping[str, Pod]) -> bool:
-    """Whether a decision that began while the workload was pending has returned.
+    """Return whether a decision that began while the workload was pending has returned.
 
     The outcome on a pod that is still pending can be older than the decision if the workload was
     a suspect (`deaths` > 0).

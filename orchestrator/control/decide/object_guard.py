@@ -1,11 +1,11 @@
-"""The guard against objects that end the process while it reads them, or whose handling raises unknown errors.
+"""The guard against objects that crash the process when it reads them, or whose handling raises unknown errors.
 
-    process ends with an object ──> its next start finds the name (`last_object`) and counts it in the ConfigMap
-    the second time, in any replica ──> the object is set aside: no process reads it any more
-    an observer of an object raises ──> the object is left out, and the others are observed
+    process crashes on an object ──> its next start finds the name (`last_object`) and counts it in the ConfigMap the
+    second time, in any replica ──> the object is set aside: no process reads it any more an observer of an object
+    raises ──> the object is left out, and the others are observed
 
 If a bound pod cannot be read, its node gets no new pods, because its use of the node is unknown. `first_decisions`
-finds workloads on which a decision ends the process.
+handles workloads on which a decision crashes.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ EXCLUDED: Final = (
 
 
 class Dead(Wire, frozen=True):
-    """An object with which processes ended, and the ids of these deaths, so that no death is counted twice."""
+    """An object that crashed processes, and the ids of these crashes, so that no crash is counted twice."""
 
     object: Identity
     deaths: tuple[str, ...]
@@ -65,7 +65,7 @@ class _PodEnvelope(Envelope, frozen=True):
 
 
 class ObjectGuard:
-    """Notes each object while it is read, and leaves out objects that end the process or raise unknown errors."""
+    """Notes each object while it is read, and leaves out objects that crash the process or raise unknown errors."""
 
     def __init__(self, last: LastObject | None = None) -> None:
         self.last = last or LastObject()
@@ -75,7 +75,7 @@ class ObjectGuard:
         self._death = uuid.uuid4().hex
 
     async def recall(self, transport: Transport) -> None:
-        """Read the record of earlier deaths, and add the object with which the previous process ended."""
+        """Read the record of earlier crashes, and add the object that crashed the previous process."""
         try:
             found = await transport.get(PATH, ConfigMap)
             listed = msgspec.json.decode(found.data.get(KEY, "[]"), type=list[Dead])

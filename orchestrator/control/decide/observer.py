@@ -125,7 +125,8 @@ class Observer:
         self.gpu_nodes: dict[str, GpuNode] = {}
         self._agents = (self._cache(GPU_NODES, GpuNode, self._gpu_node_changed),) if with_gpu_nodes else ()
         self._protections = tuple(self._protections_of_projects())
-        # of these only age and owner count; a change wakes the loop only if a pod waits for this owner
+        # decisions use only age and owner of these, so a change wakes the loop only if a pod waits for this
+        # owner
         self.jobs, self.stateful_sets, self.replica_sets = owners = tuple(
             self._cache(resource, Object, self._owner_changed, metadata_only=True)
             for resource in (JOBS, STATEFUL_SETS, REPLICA_SETS)
@@ -141,7 +142,7 @@ class Observer:
     def _cache(
         self, resource: "Resource", kind: type[T], on_change: Callable[[Change[T]], None], **options: Any
     ) -> Reflector[T]:
-        """Return a cache whose objects cannot end the process."""
+        """Return a cache that is protected by the `ObjectGuard`."""
         decode = msgspec.json.Decoder(kind).decode
         return Reflector(
             self._transport,
@@ -175,8 +176,8 @@ class Observer:
     async def follow(self, follower: Callable[[Change[Any]], None]) -> None:
         """Call `follower` with every later change of the caches, and once with each object that they have.
 
-        Other tasks run between slices of objects. At the end `follower` has had all objects. In the meantime it can get
-        an added object twice, or the deletion of an object that it has not had.
+        Other tasks run between slices of objects. When this returns, `follower` has received all objects. In the
+        meantime it can get an added object twice, or the deletion of an object that it does not know.
         """
         self._followers.append(follower)
         count = 0
@@ -185,7 +186,8 @@ class Observer:
         for reflector in list(self._caches()):
             tell = self.guard.guarded(reflector.kind, follower, [follower])
             for uid in list(reflector.objects):
-                current = reflector.objects.get(uid)  # the current state; None: deleted since
+                # The current state, or None if it was deleted in the meantime.
+                current = reflector.objects.get(uid)
                 if current is not None:
                     tell(Change("added", current))
                     count += 1
@@ -198,7 +200,8 @@ class Observer:
         is_nominating: Callable[[Pod], bool],
         is_granting: Callable[[Any], bool] = lambda _claim: False,
     ) -> None:
-        """Set the functions that recognise changes by this process, so that the watch's echo of them wakes no decision.
+        """Set the functions that recognise this process's own writes, so that they cause no decision when the watch
+        shows them.
 
         `is_binding` gets a pod's uid and a node, `is_nominating` a pod with a changed nomination, `is_granting` a
         ResourceClaim.

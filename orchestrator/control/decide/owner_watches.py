@@ -146,7 +146,9 @@ class OwnerWatches:
         if state is Reading.UNREADABLE and asyncio.get_running_loop().time() < self._retry_at[kind]:
             return
         if state is None and kind not in CONTROLLERS and len(self._states) >= MAX_KINDS:
-            return  # kinds of CONTROLLERS do not count, so that invented kinds cannot exhaust the maximum for them
+            # Kinds of CONTROLLERS do not count toward the maximum, so that references to invented kinds
+            # cannot block them.
+            return
         if (
             not kind[0] and kind not in CONTROLLERS
         ):  # other kinds of the core group are not followed as owners
@@ -228,7 +230,7 @@ class OwnerWatches:
 
 
 def _differ(before: Controller | None, after: Controller) -> bool:
-    """Whether a part of the controller changed on which a decision can depend."""
+    """Return whether a part of the controller changed on which a decision can depend."""
     if before is None:
         return True
     now, then = after.metadata, before.metadata

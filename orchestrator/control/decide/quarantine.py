@@ -1,11 +1,11 @@
 """Finds the objects with which the planner raises an error, and decides without them. No input or output.
 
-    plan ── raises ──> halve the workloads ──> few culprits ──> plan without them ──> decided
-                                          └──> many: halve nodes, then projects ──> whichever lets more start
+    plan ── raises ──> halve the workloads ──> few culprits ──> plan without them ──> decided └──> many: halve nodes,
+    then projects ──> the result with which more pods start
 
-A running culprit keeps its devices: it stays in the snapshot as pods without constraints. If the planner raises then
-too, it becomes use by another scheduler. Later decisions leave a culprit out for a time that doubles with each relapse.
-If the culprit changes, the next decision includes it.
+A running culprit keeps its devices: it stays in the snapshot as pods without constraints. If the planner still raises,
+its devices count as used by another scheduler. Later decisions leave out a culprit for a time that doubles with each
+relapse. If the culprit changes, the next decision includes it.
 """
 
 import logging
@@ -172,8 +172,10 @@ class Quarantine:
     def _plan_without(
         self, snapshot: Snapshot, culprits: list[Culprit], undecided: tuple[str, ...]
     ) -> Plan | None:
-        """Return the plan without the culprits, or None. Their devices have the first form for which the planner
-        does not raise. The result is None if the planner raises for each form.
+        """Return the plan without the culprits, or None.
+
+        Their devices are represented in the first form with which the planner does not raise. None if it raises with
+        every form.
         """
         for as_foreign in (False, True):
             try:
@@ -243,7 +245,7 @@ class _Search:
         self._first = self._last = _words(error)
 
     def culprits(self, kind: str, suspects: Collection[Key]) -> tuple[list[Key], list[Key]]:
-        """Return the culprits of one kind, without which the planner does not raise, and the untried objects.
+        """Return the culprits of one kind, and the untried objects. Without the culprits, the planner does not raise.
 
         `suspects` were culprits before and are tried first. If the planner raises without any object of the kind, both
         results are empty.

@@ -1,4 +1,4 @@
-"""Evicted jobs keep their position in the queue while they have no pod.
+"""Keeps the position of evicted jobs in the queue while they have no pod.
 
 Kubernetes' Job controller creates the next pod of a job only after a back-off of ten seconds or more. The StatefulSet
 controller creates it shortly after the end of the old pod. A decision can be made in between.
@@ -7,13 +7,12 @@ In the meantime the job would be in no queue. Younger jobs would get free GPUs, 
 would be computed without the job. So a copy of the evicted pod stands in for its successor. Decisions treat it like any
 pending pod, and its placement is reserved for the successor.
 
-    evicted, runs for its grace ──> ended, holds nothing ──────────────> successor there
-                                    (in the caches until the Job
-                                     controller has counted it)
-    holds its GPUs itself           stands in                            stands for itself
+    evicted, runs for its grace ──> ended, holds nothing ──────────────> successor there (in the caches until the Job
+    controller has counted it) the pod holds its GPUs          the copy is pending                  the successor is
+    pending
 
-The only source is the watch of the pods, in which the end of a pod comes before the creation of its successor. A
-terminating pod that still runs has no stand-in: its end can be minutes away, and GPUs would be reserved for that long.
+The only input is the watch of pods, which shows the end of a pod before the creation of its successor. A terminating
+pod that still runs has no stand-in: its end can be minutes away, and GPUs would be reserved for that long.
 
 A nomination of the successor continues with the stand-in. A new placement of the stand-in is reserved for the
 successor, which inherits it.
@@ -116,7 +115,8 @@ class RequeueHolds:
             return
         is_deleted = change.type == "deleted"
         if is_deleted or _leaves(pod):
-            is_ours = pod.spec.scheduler_name == SCHEDULER_NAME  # others have no expected successors
+            # Pods of other schedulers have no expected successors.
+            is_ours = pod.spec.scheduler_name == SCHEDULER_NAME
             if is_ours and (before is None or not _leaves(before)) and self._is_evicted(pod):
                 self._expected[pod.metadata.uid] = _Expected(
                     owner_uid(pod), _placeholder(pod, self._nomination_of(pod))

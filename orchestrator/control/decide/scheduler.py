@@ -366,7 +366,7 @@ class SchedulerLoop:
                     self.warn(pods[pod.id], "OnUnhealthyHardware", message or "")
 
     def _is_echo(self, uid: str, node: str) -> bool:
-        """Whether this process sent the binding that the watch has just shown."""
+        """Return whether this process sent the binding that the watch has just shown."""
         is_ours = self._executor.is_assumed_on(uid, node)
         if is_ours:
             self._lag.seen(uid)

@@ -1,4 +1,7 @@
-"""The reasons of pending pods, and the workloads that a decision left out because the planner raised an error."""
+"""Computes the reasons of pending pods.
+
+Includes the workloads that a decision left out because the planner raised an error.
+"""
 
 from collections.abc import Collection, Mapping
 from typing import Final

@@ -32,7 +32,7 @@ class WatchLag:
         """Note that the API server has answered that the pod is bound."""
         if uid in self._seen:
             self._seen.discard(uid)
-            self._samples.append(0.0)  # the watch was faster
+            self._samples.append(0.0)  # the watch showed the binding before the API server's answer
             return
         if len(self._answered) >= MAX_AWAITED:
             self._answered.clear()

@@ -1,8 +1,8 @@
 """Starts the jobs of projects whose dependencies are met (`muster submit --after`).
 
-No memory is needed: the unmet dependencies are an annotation of the suspended Job. The operator removes each dependency
-that is met. The request that removes the last one also starts the Job. A dependency that can no longer be met stays,
-and `views.dependencies` names it.
+No state is stored, because the unmet dependencies are an annotation of the suspended Job. The operator removes each
+dependency that is met. The request that removes the last one also starts the Job. A dependency that can no longer be
+met stays, and `views.dependencies` names it.
 """
 
 import logging
@@ -45,7 +45,7 @@ class Dependencies:
         """By uid why a job with dependencies could not be started, so that it is logged once."""
 
     async def check(self) -> None:
-        """Look at every job with dependencies, remove those that are met, and start the jobs without others."""
+        """Remove the met dependencies of every job, and start the jobs that have no other dependencies."""
         waiting = {
             uid: job.metadata
             for uid, job in self._jobs.items()
@@ -76,7 +76,7 @@ class Dependencies:
         left = [each for each in dependencies if not await self._is_met(each, metadata.namespace)]
         if len(left) == len(dependencies):
             return
-        # The version keeps a suspension, or another change by the user, from being overwritten.
+        # With the version, the write fails instead of overwriting a suspension or another change by the user.
         annotations = {AFTER_ANNOTATION: annotation_of(left) if left else None}
         version = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
         body: dict[str, Any] = {"metadata": {**version, "annotations": annotations}}

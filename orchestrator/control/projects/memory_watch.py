@@ -1,5 +1,6 @@
-"""The check of GPU memory from outside: a pod above its fraction is warned immediately, and evicted after a grace
-period.
+"""Checks the GPU memory of pods from the agents' reports.
+
+A pod above its fraction gets a warning, and is evicted after a grace period.
 
 The library in a container limits programs that use it. This check limits programs that avoid the library, and pods that
 do not mount it.
@@ -43,7 +44,7 @@ GRACE_SECONDS: Final = 60
 """Time for which a pod may use more GPU memory than its fraction before it is evicted."""
 CHECK_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 1.0
-"""Minimum time between two checks, however often agents write."""
+"""Minimum time between two checks, because agents can write often."""
 MAX_EVICTIONS: Final = 8
 """Maximum number of evictions in one check, so that a wrong report of an agent does not evict all pods together."""
 _MIB: Final = 1 << 20

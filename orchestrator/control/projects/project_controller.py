@@ -63,7 +63,7 @@ REFUSED_SECONDS = 0.2
 CLAIMS_PER_POD: Final = 2
 """Maximum number of ResourceClaims of a project for each pod that it may have."""
 STATUS_SECONDS = 1.0
-"""Minimum time between two writes of a project's status, however often decisions change it."""
+"""Minimum time between two writes of a project's status, because each decision can change it."""
 
 
 def role_binding(
@@ -153,7 +153,7 @@ class ProjectController:
                 await self._protect(namespace, allowed)
                 await self._bound_objects(project, namespace)
                 await self._name_pull_secrets(project, namespace)
-                # last, so that all restrictions exist before members get access
+                # bind the members last, so that all restrictions exist before they get access
                 await self._bind(namespace, MEMBERS_BINDING, RESEARCHER, _members(project))
             except NoNamespace as error:
                 await self._write_status(project, "", allowed, str(error))
@@ -164,7 +164,7 @@ class ProjectController:
             asyncio.get_running_loop().call_later(REFUSED_SECONDS, self._changed.set)
         except ClusterError as error:
             logger.warning("project %s: %s", project.metadata.name, error)
-        except Exception as error:  # a mistake of muster with one project must not stop the others
+        except Exception as error:  # a defect of muster that concerns one project must not stop the others
             why = f"{type(error).__name__}: {error}"
             if self._mistakes.get(project.metadata.uid) != why:
                 self._mistakes[project.metadata.uid] = why
@@ -229,7 +229,7 @@ class ProjectController:
         logger.info("project %s: made namespace %s", project.metadata.name, name)
 
     def _ingress(self, allowed: Granted) -> IngressSettings:
-        """Return the settings for Ingresses of the project's jobs, with a domain only if the site has one."""
+        """Return the settings for Ingresses of the project's jobs. They have a domain only if the site has one."""
         domain = allowed.spec.security.ingress_domain if self._config.ingress_domain else None
         return IngressSettings(self._config.ingress_class, domain or "")
 
@@ -304,7 +304,7 @@ class ProjectController:
             except Forbidden:
                 if secrets:
                     raise
-                # the manifests are of an older version, without this right: nothing to remove
+                # the installed manifests are older and lack this right, so there is nothing to remove
             self._written[key] = secrets
 
     async def _write_status(

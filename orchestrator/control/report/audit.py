@@ -1,4 +1,4 @@
-"""The report of each eviction (victim, GPUs, preemptor, rule, time): an Event on the pod, and a longer-lived record.
+"""Reports each eviction (victim, GPUs, preemptor, rule, time) by an Event on the pod and a record that is kept longer.
 
 A record is an EvictionRecord in the namespace of the victim's workload, one for each evicted pod. Members of the
 project can read the records. Only the operator's account can create them, and no account can change one.

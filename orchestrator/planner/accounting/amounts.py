@@ -1,4 +1,4 @@
-"""Amounts of GPUs, CPU and memory: sums, comparisons, the amounts of a project, and their text in messages."""
+"""Adds, compares and formats amounts of GPUs, CPU and memory."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -37,12 +37,12 @@ def summed_scalars(several: Iterable[Scalars]) -> Scalars:
 
 
 def exceeds_somewhere(amounts: Amounts, bounds: Amounts) -> bool:
-    """Whether at least one resource exceeds its bound."""
+    """Return whether at least one resource exceeds its bound."""
     return amounts[0] > bounds[0] or amounts[1] > bounds[1] or amounts[2] > bounds[2]
 
 
 def exceeds_where_requested(amounts: Amounts, bounds: Amounts, requested: Amounts) -> bool:
-    """Whether a resource that is requested (above 0) exceeds its bound."""
+    """Return whether a resource that is requested (above 0) exceeds its bound."""
     return bool(
         (requested[0] and amounts[0] > bounds[0])
         or (requested[1] and amounts[1] > bounds[1])

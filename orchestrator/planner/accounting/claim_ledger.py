@@ -1,4 +1,4 @@
-"""The claims that hold devices during one decision: the half of the ledger for ResourceClaims.
+"""The part of the ledger for ResourceClaims: the claims that hold devices during one decision.
 
 Node accounts count GPUs by index, for quotas and the choice of victims. The allocator chooses the devices of a claim.
 The ledger changes and rolls back both together.
@@ -146,7 +146,7 @@ class ClaimLedger:
         self.problems.clear()
 
     def concern(self, node: Node, pod: Pod) -> bool:
-        """Whether the pod gets devices on this node by ResourceClaims."""
+        """Return whether the pod gets devices on this node by ResourceClaims."""
         return bool(pod.claims or (node.published_gpus and pod.request.gpu_milli))
 
     def devices(
@@ -161,12 +161,16 @@ class ClaimLedger:
             return None
         devices = self._devices(node, pod, grants)
         if pod.node is not None and node.published_gpus and len(devices) < pod.request.gpu_count:
-            return None  # if a migrated pod got fewer GPUs, its replacement would not match this placement
+            # A migrated pod must get the same number of GPUs, because its replacement requests them.
+            return None
         self._answers[pod.id, node.name] = (self._version, later, grants)
         return devices
 
     def may_keep_devices(self, node: Node, pod: Pod) -> bool:
-        """Whether the pod's claims can keep their devices on the node. If so, a following `choose` returns them."""
+        """Return whether the pod's claims can keep their devices on the node.
+
+        If they can, `choose` then returns these devices.
+        """
         missing: list[Claim] = []
         held: dict[str, list[DeviceId]] = {}
         for key in pod.claims:
@@ -265,7 +269,7 @@ class ClaimLedger:
             del self._releasing_on[pod.node or ""]
 
     def holds_on(self, pod: Pod, devices: Collection[DeviceId]) -> bool:
-        """Whether a claim of the pod holds one of these devices and not all users of the claim terminate."""
+        """Return whether a claim of the pod holds one of these devices and not all users of the claim terminate."""
         return any(
             result.device_id in devices
             for key in pod.claims
@@ -301,7 +305,7 @@ class ClaimLedger:
         ]
 
     def _held_by(self, allocation: Allocation, *, is_short: bool) -> Allocation:
-        """Return the allocation with the devices that it takes from other claims.
+        """Return the allocation with the devices that count as taken for other claims.
 
         A claim with admin access takes no device from others. Exception: until a nominated pod is bound, its claim
         takes shared devices and devices with counters like any other claim.
@@ -349,7 +353,7 @@ class ClaimLedger:
         return None if listed is None or self._is_releasing(key) else listed.allocation
 
     def _is_releasing(self, key: str) -> bool:
-        """Whether all pods in the claim's `reservedFor` terminate; pods of other schedulers count as running."""
+        """Return whether all pods in the claim's `reservedFor` terminate; pods of other schedulers count as running."""
         users = self._users.get(key, 0)
         if not users or self._releasing.get(key, 0) < users or key in self._joined:
             return False
@@ -407,12 +411,12 @@ class ClaimLedger:
                 continue
             listed = self._claims.get(key)
             if listed is None or (listed.allocation is not None and not later):
-                return None  # its devices are free after the end of its last user, and cannot change before
+                return None  # all users of the claim terminate; it can get other devices only after their end
             missing.append(listed.claim)
         return missing
 
     def _has_place_for(self, key: str, pod: Pod) -> bool:
-        """Whether one more pod can use the claim."""
+        """Return whether one more pod can use the claim."""
         if key in self._shared:
             return self._shared[key][1] < MAX_USERS
         users = self._claims[key].reserved_for

@@ -20,8 +20,8 @@ _BY_AGE = attrgetter("created_at_us", "name", "id")
 class Victim:
     """Pods of one workload that are evicted together. `is_core`: the workload cannot run without them.
 
-    `model`: the pods are within their project's total quota, so only workloads bound to this GPU model may evict them.
-    `is_move`: the pods are migrated, with a nomination elsewhere.
+    `model`: the pods are within the total quota of their project but not within its quota for this GPU model. Only
+    workloads bound to this model may evict them. `is_move`: the pods are migrated, with a nomination elsewhere.
     """
 
     workload: Workload
@@ -35,8 +35,8 @@ class Victim:
 class Coverage:
     """The pods within the quota and the borrowed ones, each in the order in which the quota is filled.
 
-    `other_model` has the pods within the total quota but not within a quota for their GPU model. GPUs of another model
-    would serve these pods as well.
+    `other_model` has the pods within the total quota but not within a quota for their GPU model. These pods could also
+    run on GPUs of another model.
     """
 
     covered: tuple[Victim, ...]

@@ -1,9 +1,9 @@
-"""The demand of each project, without requests that the cluster could not serve even if it were empty.
+"""The demand of each project. Requests that even the empty cluster could not serve do not count.
 
 Running pods count with their request, and terminating pods until their replacement pod exists. Otherwise shares would
 fall until the replacement pod is created and then rise again, and GPUs would be reclaimed back and forth.
 
-Of pending pods:
+Pending pods count with these exceptions:
 
 - A chunk does not count if it cannot start even on empty nodes. Either one of its pods is larger than every node
   that admits it, or the chunk is larger than all these nodes together.
@@ -100,7 +100,7 @@ class Demand:
         mine.total = None
         types = node_types_for(self._tree.projects[workload.project], workload)
         pods = workload.pods
-        if len(pods) == 1 and pods[0].state is PodState.ALLOCATED:  # nearly always
+        if len(pods) == 1 and pods[0].state is PodState.ALLOCATED:  # the usual case, without the search below
             self._count_running(mine, types, pods[0], sign)
             return
         waiting = 0
@@ -171,7 +171,9 @@ class Demand:
             and last.types == types
         ):
             running = (
-                last  # nearly all pods of a project are equal; hashing them would cost more than all else
+                # Nearly all pods of a project are equal, so this comparison saves most of the time for
+                # hashing.
+                last
             )
         else:
             key = (types, constraints, request)

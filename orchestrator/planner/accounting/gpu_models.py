@@ -2,7 +2,7 @@
 
 A pod counts for the model of its node. A workload that can run on only one model is *bound* to this model. A quota for
 a model entitles its project to GPUs of this model. Other projects return such GPUs even if they are within their total
-quota. A total quota alone guarantees no particular model.
+quota. A total quota guarantees no particular model.
 """
 
 from collections.abc import Iterable, Mapping

@@ -92,8 +92,9 @@ class NodeAccount:
             self.unused_devices -= 1
 
     def has_capacity(self, request: Request, *, later: bool) -> bool:
-        """Whether enough CPU, memory, pod slots and other resources are free. With `later`, releasing amounts count
-        as free.
+        """Return whether enough CPU, memory, pod slots and other resources are free.
+
+        With `later`, releasing amounts count as free.
         """
         cpu = self.cpu_used_milli - (self.cpu_releasing_milli if later else 0)
         memory = self.memory_used_bytes - (self.memory_releasing_bytes if later else 0)
@@ -263,7 +264,7 @@ class Ledger:
                     devices = _devices(account, pod)
                 if self.free is not None:
                     self._occupy(account, workload, pod, devices, sign)
-                else:  # the first load, before the index exists, records no change
+                else:  # changes are recorded only after the first load, when the index exists
                     account.occupy(pod.request, devices, workload.project, sign)
                     if account.position in self.releasing_nodes:
                         self._note_free_gpus(account)

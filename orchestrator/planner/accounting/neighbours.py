@@ -1,6 +1,6 @@
-"""The numbers of pods by node that constraints between pods depend on.
+"""Counts pods by node for the constraints between pods.
 
-A ledger has them only if a pod of the snapshot has such a constraint. The semantics are those of the plugins
+A ledger has these counts only if a pod of the snapshot has such a constraint. The semantics are those of the plugins
 InterPodAffinity, PodTopologySpread and NodePorts of kube-scheduler. `later` is the time after all terminating pods have
 ended. Until then, a terminating pod counts for anti-affinity and host ports, but not for affinity and spread.
 """
@@ -67,7 +67,7 @@ class _Kind:
         self.repelled_by: list[tuple[PodTerm, _Counts]] = []
 
     def is_selected(self, selection: _Selection) -> bool:
-        """Whether every one of the selectors selects these pods."""
+        """Return whether every one of the selectors selects these pods."""
         namespace, labels = self.traits.namespace, self.labels
         return all(selector.selects(namespace, labels) for selector in selection)
 
@@ -106,8 +106,9 @@ class Neighbours:
 
     @property
     def is_worn(self) -> bool:
-        """Whether the cache exceeds MAX_CACHED entries, most of them for ended pods. The caller then builds a new
-        object.
+        """Return whether the cache exceeds MAX_CACHED entries.
+
+        Most of them are then for ended pods, and the caller builds a new object.
         """
         return len(self._by_identity) + len(self._selected) > MAX_CACHED
 
@@ -126,7 +127,7 @@ class Neighbours:
         self._forget(pod.id, resident, position)
 
     def concerns(self, pod: Pod) -> bool:
-        """Whether a constraint between pods restricts where the pod may run: its own, or one of another pod."""
+        """Return whether a constraint between pods restricts where the pod may run: its own, or one of another pod."""
         return pod.traits.is_constrained or bool(self._kind(pod.traits).repelled_by)
 
     def key(self, pod: Pod) -> Hashable:
@@ -170,11 +171,14 @@ class Neighbours:
         return self._required(pod, kind)
 
     def is_bearable(self, pod: Pod, position: int) -> bool:
-        """Return whether the running pod may stay on its node; affinity and spread do not count for it."""
+        """Return whether the running pod breaks no anti-affinity or host port on its node.
+
+        Affinity and spread do not count for a running pod.
+        """
         return not self._closed(self._kind(pod.traits), later=True) >> position & 1
 
     def is_met(self, pod: Pod, position: int) -> bool:
-        """Whether the pod, counted at the position, meets all constraints after terminating pods have ended."""
+        """Return whether the pod, counted at the position, meets all constraints after terminating pods have ended."""
         if not self.concerns(pod):
             return True
         kind = self._kind(pod.traits)
@@ -283,7 +287,8 @@ class Neighbours:
             yield Hindrance("its required pod anti-affinity", term.topology_key, closed)
         repelled: dict[str, NodeSet] = {}
         for term, counts in kind.repelled_by:
-            # The pods of a stored term may all have ended, and the order of the terms depends on the past.
+            # Skip terms without pods. Sort the rest, because the order in which terms were stored depends on
+            # the past.
             if closed := self._domains(term.topology_key, counts.positions(later=False)):
                 repelled[term.topology_key] = repelled.get(term.topology_key, 0) | closed
         for key in sorted(repelled):
@@ -409,7 +414,7 @@ class Neighbours:
                     yield name, resident, at
 
     def _conflict(self, kind: _Kind, other: _Kind, position: int, at: int) -> bool:
-        """Whether a pod of `kind` at `position` and a pod of `other` at `at` exclude each other."""
+        """Return whether a pod of `kind` at `position` and a pod of `other` at `at` exclude each other."""
         if position == at and any(
             mine.conflicts(its) for mine in kind.traits.host_ports for its in other.traits.host_ports
         ):

@@ -1,4 +1,4 @@
-"""The limit of a project and its quota for non-preemptible workloads, with and without terminating pods.
+"""Checks the limit of a project and its quota for non-preemptible workloads, with and without terminating pods.
 
 A terminating pod holds its devices, so it counts until it has ended. A workload that only fits without terminating pods
 is nominated, and bound after they have ended.
@@ -18,7 +18,7 @@ def violation(ledger: Ledger, workload: Workload, requested: Amounts) -> LimitRe
 
 
 def keeps_limits(ledger: Ledger, workload: Workload) -> bool:
-    """Whether the project and its departments are within their limits on the ledger now."""
+    """Return whether the project and its departments are within their limits on the ledger now."""
     for name in ledger.tree.lineage[workload.project]:
         held, limit = ledger.allocated[name], ledger.tree.limit[name]
         if held[0] > limit[0] or held[1] > limit[1] or held[2] > limit[2]:
@@ -93,7 +93,8 @@ def still_charged(
 ) -> StillCharged | None:
     """Return the first limit or quota that would be exceeded if the placed pods started now; None if there is none.
 
-    The placed pods, of one workload, and the `nominated` pods are on the ledger; nominated pods hold nothing yet.
+    The `placed` pods of one workload and the `nominated` pods are on the ledger. Nominated pods use no devices yet, so
+    they are subtracted.
     """
     excess = {charge: amount for charge, amount in _excess(ledger, list(placed)) if amount > 0}
     if not excess:

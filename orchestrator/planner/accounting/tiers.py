@@ -1,7 +1,7 @@
 """Entitlement of a request: by the project's quota, by its fair share, or by neither.
 
-The tiers of all projects are served in this order. So workloads that could reclaim GPUs start before workloads that
-would have to return them, and no decision undoes the decision before it.
+A decision serves the tiers in this order for all projects. So workloads that could reclaim GPUs start before workloads
+that would have to return them, and the next decision has nothing to undo.
 """
 
 import enum

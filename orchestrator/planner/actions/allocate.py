@@ -32,7 +32,7 @@ def allocate_within_fair_share(session: Session) -> None:
     """
     with session.work.within(
         Allowance(None)
-    ):  # The steps for evictions use a bounded amount of work. This step is cheap and has no bound.
+    ):  # This step is cheap, so it has no bound on its work, unlike the steps with evictions.
         _allocate(session, EntitlementTier.FAIR)
 
 
@@ -108,8 +108,9 @@ def _start_elsewhere(session: Session, nominees: Iterable[Workload], level: Enti
 def _prefer_older(session: Session, explainer: Explainer) -> None:
     """Replace workloads that this decision started by workloads of the same project that are before them in the queue.
 
-    The tiers can put a small request before a larger one of the same project. If only one of them fits, the queue order
-    decides. Exception: the older workload would borrow GPUs to which another project is more entitled.
+    Serving by tiers can start a small request before an older, larger request of the same project. If only one of them
+    fits, the queue order decides. Exception: the older workload would borrow GPUs to which another project is more
+    entitled.
 
     Example: 4 GPUs are free. A job of 1 GPU within quota started before an older job of 4 GPUs, which would borrow.
     No other project wants the GPUs, so the older job starts and the younger one is pending.
@@ -209,7 +210,8 @@ def _tier_as_placed(session: Session, workload: Workload, placed: Placed) -> Ent
     ledger, tree = session.ledger, session.tree
     chunk = tuple(pod for pod, _ in placed)
     if not tree.models_with_quota or session.models.bound(workload, chunk) is not None:
-        return EntitlementTier.GUARANTEED  # the caller checked the tier for the only possible model
+        # The caller has checked the tier for the only GPU model on which the chunk can run.
+        return EntitlementTier.GUARANTEED
     on: dict[str, int] = {}
     checkpoint = ledger.checkpoint()
     ledger.unplace(workload, placed)

@@ -1,4 +1,6 @@
-"""The common part of the actions that evict: pending workloads, failed searches, and an outcome in the plan."""
+"""Common functions of the actions that evict: select pending workloads, remember failed searches, write a result into
+the plan.
+"""
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 
@@ -105,7 +107,7 @@ def _waits_for_capacity(session: Session, name: str) -> bool:
 def carry_out(
     session: Session, workload: Workload, losses: Losses, placed: Placed, elsewhere: Arrangement
 ) -> None:
-    """Add the result of a search, which is on the ledger, to the plan."""
+    """Add the result of a search to the plan. The ledger has it already."""
     carry_out_arrangement(session, elsewhere)
     session.take(evictions_for(workload, losses))
     session.grant(workload, placed, after_evictions=bool(losses))
@@ -116,8 +118,8 @@ def nominate_victims(
 ) -> None:
     """Nominate victims to these placements, which are on the ledger. `placements` is by id of the victim's workload.
 
-    If a victim's gang can no longer run, the nominations of its pods that were migrated earlier end. The plan then has
-    them as evicted for this workload, not as migrated for an earlier workload.
+    If a victim's gang can no longer run, pods of the gang that were migrated earlier lose their nominations. The plan
+    then shows them as evicted for this workload, not as migrated for an earlier one.
     """
     for name, placed in placements.items():
         session.reserve_seats(session.workload(name), placed)

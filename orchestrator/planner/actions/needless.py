@@ -56,7 +56,7 @@ def _victims_of_others(session: Session) -> dict[str, list[str]]:
 def _cancel_where_capacity_is_free(session: Session) -> None:
     victims = _victims_of_others(session)
     if not any(_could_keep_running(session, session.workload(name), pods) for name, pods in victims.items()):
-        return  # nearly always
+        return  # the usual case
     _cancel_most_entitled_first(
         session, victims, lambda workload, chunk: _cancel_evictions(session, workload, chunk)
     )
@@ -170,7 +170,7 @@ class Renomination:
         return True
 
     def _note(self, name: str, placed: Placed) -> None:
-        """Store that pods of the workload are nominated to these placements."""
+        """Record the new nominations of the workload's pods."""
         for pod, where in placed:
             for device in where.devices:
                 self._nominees.setdefault((where.node, device), {})[pod.id] = (name, pod)

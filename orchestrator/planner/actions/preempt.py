@@ -172,9 +172,9 @@ def preempt_lower_for(
         session.refuse(other, Overtaken(workload.name))
     losses = outcome[0]
     carry_out(session, workload, *outcome)
-    # The order of new placements starts with nominations of earlier decisions. The victims, which ran, are
-    # next. The workloads that only this decision started are last. So no workload loses its GPUs to a
-    # workload that comes after it.
+    # Place pods again in this order: nominations of earlier decisions, then the victims (they were running),
+    # then the workloads that only this decision started. So no workload loses its GPUs to a less entitled
+    # one.
     nominees = [other for other in granted if other.id in session.restored]
     _start_again(session, nominees)
     nominate_victims(session, workload, losses, move_elsewhere(session, losses))

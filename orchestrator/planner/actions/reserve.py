@@ -5,7 +5,7 @@ Without a reservation, a gang of 8 pods never starts: whenever a GPU becomes fre
 
 Three kinds of workloads can be backfilled on reserved nodes:
 
-- workloads that end in time by their own declaration
+- workloads with a declared maximum runtime that ends in time
 - borrowed workloads of other projects, which the gang can reclaim
 - preemptible workloads of the gang's project that are behind the gang in the queue
 """
@@ -113,7 +113,9 @@ def start_reserved(session: Session) -> None:
 
 
 class ReservationPolicy(ReclaimPolicy):
-    """Inside the project, backfilled workloads are candidates. In other projects, the rules of reclaim apply.
+    """The eviction policy for a reserved workload.
+
+    Candidates are the backfilled workloads of its own project, and pods of other projects by the rules of reclaim.
 
     `backfilled` has the ids of the backfilled workloads of the project.
     """
@@ -123,7 +125,7 @@ class ReservationPolicy(ReclaimPolicy):
         self._backfilled = backfilled
 
     def key(self, workload: Workload) -> tuple[object, ...]:
-        """Return a key of this one workload, because the backfilled workloads are candidates for no other."""
+        """Return a key of this workload alone, because its candidates differ from those of all other workloads."""
         return ("reservation", workload.id)
 
     def may_go(self, workload: Workload, candidate: Candidate) -> bool:

@@ -1,5 +1,5 @@
-"""Pods that hold GPUs and cannot work: on unhealthy hardware, in stale gangs, or with a device of another
-ResourceClaim.
+"""Migrate or evict pods that hold GPUs and cannot use them: on unhealthy hardware, in stale gangs, or with a device
+that another ResourceClaim holds.
 
 Preemptible pods on unhealthy hardware are migrated as soon as all pods that must migrate together fit elsewhere. Other
 pods stay, because they may still work. The plan names them with the reason (`endangered`).

@@ -275,7 +275,7 @@ class ChunkPlacer:
 
 
 def _are_equal(one: Pod, other: Pod) -> bool:
-    """Whether the two pods can use the same nodes: equal request, constraints and traits."""
+    """Return whether the two pods can use the same nodes: equal request, constraints and traits."""
     return (
         one.request == other.request and one.constraints is other.constraints and one.traits == other.traits
     )

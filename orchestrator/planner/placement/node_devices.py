@@ -1,4 +1,4 @@
-"""The choice of a pod's devices on a node: by the node's account, or by ResourceClaims."""
+"""Chooses a pod's devices on a node, by the node's account or by ResourceClaims."""
 
 from orchestrator.planner.accounting.claim_ledger import ClaimLedger
 from orchestrator.planner.accounting.ledger import NodeAccount
@@ -40,7 +40,7 @@ def _claimed_devices(
     preferred: tuple[int, ...],
     only_preferred: bool,
 ) -> tuple[int, ...] | None:
-    """Return the devices for the pod's ResourceClaims, of the GPUs that also have enough left on the node's account.
+    """Return the devices for the pod's ResourceClaims among the GPUs with enough free on the node's account.
 
     The account counts thousandths, rounded up. So fractions that fit a GPU's memory exactly can exceed it on the
     account.
@@ -50,8 +50,8 @@ def _claimed_devices(
         return claims.devices(account.node, pod, later=later)
     open_devices = _open_devices(account, request, project, later=later)
     if not preferred and not (request.is_shared and pod.extended_claim is not None):
-        # The first try offers all devices. Its result nearly always has enough left, and only for it a
-        # failure is cached by node.
+        # First try without a restriction of devices. Its result nearly always has enough free, and only its
+        # failures are cached.
         devices = claims.devices(account.node, pod, later=later)
         if devices is None or set(devices) <= set(open_devices):
             return devices
@@ -62,7 +62,7 @@ def _claimed_devices(
 
 
 def has_plugin_gpus(account: NodeAccount, request: Request) -> bool:
-    """Whether the pod gets its GPUs on this node from a device plugin and not by ResourceClaims."""
+    """Return whether the pod gets its GPUs on this node from a device plugin and not by ResourceClaims."""
     return bool((request.gpu_count or request.is_shared) and not account.node.published_gpus)
 
 

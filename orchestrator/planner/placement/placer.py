@@ -55,7 +55,7 @@ class Placer:
         self._node_sets = node_sets
         self.looked_at = 0
         # The largest free amount of one device, now and later, by node position. Computing it for thousands
-        # of nodes takes longer than all else, so it is updated from the ledger's changes after `_cursor`.
+        # of nodes would take most of the time, so only the ledger's changes after `_cursor` are applied.
         self._max_free: tuple[list[int], list[int]] = ([], [])
         self._cursor = 0
         self._admitting: dict[tuple[int, tuple[str, ...]], NodeSet] = {}
@@ -237,11 +237,11 @@ class Placer:
         return devices
 
     def accepts(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
-        """Whether the node admits the pod, also by constraints on the pods that do not terminate."""
+        """Return whether the node admits the pod, also by constraints on the pods that do not terminate."""
         return bool(self._open_to(workload, pod, later=True) >> account.position & 1)
 
     def _takes_back(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
-        """`accepts` for a pod that runs on the node: affinity and spread do not count."""
+        """Return the result of `accepts` for a pod that already runs on the node: affinity and spread do not count."""
         neighbours = self.ledger.neighbours
         if neighbours is not None and not neighbours.is_bearable(pod, account.position):
             return False
@@ -350,7 +350,7 @@ class Placer:
         return scores_of(pod, preferences, self._node_sets, self.ledger.neighbours)
 
     def _may_take(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
-        """Whether limits and quotas for the node's GPU model allow the pod."""
+        """Return whether limits and quotas for the node's GPU model allow the pod."""
         if account.model not in self._models or not pod.request.gpu_milli:
             return True
         return may_take(self.ledger, workload, pod.request.gpu_milli, account.model)
@@ -373,7 +373,8 @@ class Placer:
             need = request.gpu_count * DEVICE_MILLI
             known: Iterable[int] = self.ledger.nodes_with_free_gpus if need else self.ledger.releasing_nodes
             if neighbours is not None and neighbours.concerns(pod):
-                known = range(len(nodes))  # a terminating pod can exclude other nodes until its end
+                # Until its end, a terminating pod can exclude other nodes by anti-affinity.
+                known = range(len(nodes))
             return [
                 position
                 for position in sorted(known)
@@ -446,7 +447,7 @@ class Placer:
 
 
 def _spares_lost(account: NodeAccount, devices: tuple[int, ...], *, later: bool) -> bool:
-    """Return whether, without these devices, the node still has as many unused devices as it has lost."""
+    """Return whether the node has, in addition to these devices, as many unused devices as it has lost."""
     if not later and account.is_short_of_lost():
         return False
     opened = sum(account.free_milli(device, later=later) == DEVICE_MILLI for device in devices)

@@ -1,4 +1,4 @@
-"""GPUs that are reserved for a workload that has been pending for long, and the rules for backfilling them.
+"""Reserves GPUs for workloads that have been pending for long, and decides which other workloads may backfill them.
 
 A reservation also reserves the workload's amounts of its project's limits. Otherwise smaller jobs of the project
 would take each GPU as soon as it is free.
@@ -104,7 +104,7 @@ class Reservations:
     def lets(
         self, account: NodeAccount, workload: Workload, pod: Pod, devices: tuple[int, ...], *, later: bool
     ) -> bool:
-        """Whether the pod can get these devices: the reserved amount stays free, or the pod may use it."""
+        """Return whether the pod can get these devices: the reserved amount stays free, or the pod may use it."""
         reservation = self._by_position.get(account.position)
         if reservation is None or reservation.workload.id == workload.id:
             return True
@@ -115,8 +115,10 @@ class Reservations:
     def reserved_milli(
         self, accounts: Sequence[NodeAccount], nodes: NodeSet, workload: Workload, pod: Pod
     ) -> tuple[int, Reservation | None]:
-        """Return the free GPUs of these nodes that are reserved for workloads other than the pod's and closed to the
-        pod, in `gpu_milli`. Also return the first of these reservations.
+        """Return the free GPUs of these nodes, in `gpu_milli`, that are reserved for other workloads and that the pod
+        may not use.
+
+        Also return the first of these reservations.
         """
         closed = {
             reservation.workload.id
@@ -134,7 +136,9 @@ class Reservations:
         return total, first
 
     def _passes(self, workload: Workload, pod: Pod, reservation: Reservation) -> bool:
-        """Whether the pod may use the reserved nodes: it is more entitled, ends in time, or can be evicted in time."""
+        """Return whether the pod may use the reserved nodes: it is more entitled, ends in time, or can be evicted in
+        time.
+        """
         ours = reservation.workload
         if self._is_whole(ours):
             return True  # the reservation has ended: its workload runs or starts in this decision
@@ -154,7 +158,7 @@ class Reservations:
         return lasts is not None and self._now_us + lasts * 1_000_000 <= reservation.starts_us
 
     def _ends_or_is_evicted_in_time(self, workload: Workload, pod: Pod, reservation: Reservation) -> bool:
-        """Whether a pod of the same project ends before the reservation starts, or can be evicted for it."""
+        """Return whether a pod of the same project ends before the reservation starts, or can be evicted for it."""
         protected = self._ledger.tree.nearest(workload.project, preempt_min_runtime)
         return (workload.preemptible and not protected) or self._ends_in_time(pod, reservation)
 
@@ -209,7 +213,7 @@ class Reservations:
 def _leaves(
     account: NodeAccount, pod: Pod, devices: tuple[int, ...], reserved: ReservedCapacity, *, later: bool
 ) -> bool:
-    """Whether the reserved amount stays free if the pod gets the devices."""
+    """Return whether the reserved amount stays free if the pod gets the devices."""
     whole = account.whole_devices(later=later)
     opened = len(set(devices).intersection(whole))
     if opened and len(whole) - opened < reserved.devices:

@@ -1,7 +1,8 @@
-"""Other placements for workloads that this decision starts, so that one more chunk fits: alone, or beside evictions.
+"""Finds other placements for workloads that this decision starts, so that one more chunk fits, with or without
+evictions.
 
-Chunks are placed one by one. So a chunk can be pending although all chunks would fit with other placements. The next
-decision would then migrate a pod that has just started.
+Chunks are placed one by one. So the last chunk can have no placement although all chunks would fit with other
+placements. The next decision would then migrate a pod that has just started.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,8 +39,8 @@ class ArrangedSearches:
     def started(self, chunk: Chunk) -> list[Workload]:
         """Return the workloads that may get other placements so that the chunk fits.
 
-        Workloads that an earlier decision nominated keep their seats. If each pod needs at most one GPU, the result is
-        empty: other placements make no difference for such pods.
+        Workloads that an earlier decision nominated keep their seats. The result is empty if each pod needs at most one
+        GPU, because other placements do not help such pods.
         """
         if self.is_used_up or all(pod.request.gpu_milli <= DEVICE_MILLI for pod in chunk):
             return []
@@ -88,8 +89,8 @@ def arrange(
     parts = [(other, group) for other in started for group in session.seats.new_chunks(other)]
     session.work.spend(_WORK_OF_PART * len(parts))
     checkpoint = session.ledger.checkpoint()
-    # Only the ledger changes. In the session they still count as started, so reservations do not block their
-    # nodes.
+    # Remove them only from the ledger. In the session they still count as started, so that reservations do
+    # not block their nodes.
     for other in started:
         session.ledger.unplace(other, session.seats.placed(other, SeatState.NEW))
     new = (workload, chunk)
@@ -97,8 +98,8 @@ def arrange(
     for order in ([new, *parts], largest):
         mark = session.ledger.checkpoint()
         found = _place(session, order, only_now=only_now)
-        # The first pod of a group needs no pod beside it, and this order can put another pod first. So the
-        # constraints are checked at the end.
+        # Check the constraints at the end. The first pod of an affinity group may be placed without others,
+        # and the new order can make another pod the first.
         if found is not None and session.meets_constraints([entry for each in found for entry in each]):
             placed = {id(part): where for part, where in zip(order, found, strict=True)}
             return placed[id(new)], [(part[0], placed[id(part)]) for part in parts]

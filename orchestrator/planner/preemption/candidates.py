@@ -1,4 +1,4 @@
-"""The candidates for eviction on each node: the units in which running workloads can be evicted.
+"""The candidates for eviction on each node: the groups of pods in which running workloads can be evicted.
 
 A candidate is one elastic pod, or all pods of a workload. For migrations it can also be a single pod. The eviction
 policies decide which candidates a preemptor may evict.
@@ -6,8 +6,8 @@ policies decide which candidates a preemptor may evict.
 Example: a gang with a minimum of 2 runs 4 pods. It is three candidates: each of the two elastic pods, and the whole
 gang.
 
-The candidates of a node are made when a search first needs them: a decision needs only few nodes of a large cluster.
-They show the workloads as they were at the creation of `Candidates`.
+The candidates of a node are created when a search first needs them, because most decisions search few nodes. They have
+the state of the workloads at the creation of `Candidates`.
 """
 
 from bisect import bisect_left
@@ -95,8 +95,8 @@ class Candidate(Victim):
 class Candidates:
     """The candidates of all preemptible running workloads, by node and by project, for one decision.
 
-    If `moves` is set, they include migrations of single pods. The least entitled candidate is first. A nominated
-    workload that this decision started on other GPUs has its pods on these GPUs.
+    If `moves` is set, they include migrations of single pods. The least entitled candidate is first. If this decision
+    started a nominated workload on other GPUs, its pods count on these GPUs.
     """
 
     def __init__(self, session: Session) -> None:
@@ -217,7 +217,7 @@ class Candidates:
     def _candidates_of(self, workload: Workload, *, moves: bool) -> Sequence[Candidate]:
         candidates = self._known_candidates.get(workload.id)
         if candidates is None:
-            if len(workload.pods) == 1 == workload.min_member and workload.groups is None:  # nearly always
+            if len(workload.pods) == 1 == workload.min_member and workload.groups is None:  # the usual case
                 candidates = [self._only_candidate(workload)]
             else:
                 candidates = self._complete(_evictions(workload, self._nominated, self._now_us))
@@ -300,7 +300,7 @@ class Candidates:
 
 
 def _evictions(workload: Workload, nominated: Collection[str], now_us: int) -> list[Candidate]:
-    # Nominated pods are elastic before running pods are: the workload runs without them.
+    # Sort nominated pods last, so that they count as elastic first: the workload runs without them.
     running_first = sorted(workload.pods, key=lambda pod: pod.id in nominated)
     *elastic, everything = give_up_chunks(workload.with_pods(tuple(running_first))) or [()]
     candidates = [
@@ -313,8 +313,8 @@ def _evictions(workload: Workload, nominated: Collection[str], now_us: int) -> l
 
 
 def _is_movable(workload: Workload) -> bool:
-    # If a pod terminates or was nominated earlier, the workload migrates already, and its other pods stay. If
-    # they migrated too, the gang would be incomplete and would lose that nomination.
+    # If a pod terminates or was nominated earlier, the workload is already migrating. Its other pods must
+    # stay: otherwise the gang would be incomplete and would lose that nomination.
     return not any(pod.state is PodState.RELEASING or _is_successor(pod) for pod in workload.pods)
 
 

@@ -1,7 +1,8 @@
-"""Pods that the repacking search took off their nodes, and a test for pods that cannot return to their original
-placement.
+"""The pods that the repacking search has lifted (removed from their nodes), and a test for those that cannot return to
+their original placement.
 
-The search removes all candidates from the ledger, places other pods, and finds out here which candidates must migrate.
+The search removes all candidates from the ledger and places other pods. This module then finds the candidates that must
+migrate.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +38,8 @@ class Homes:
         self._present: dict[int, int] = {}
         self._pinned = 0
         self._free: dict[int, tuple[int, Free]] = {}
-        # A search reaches the same free amounts and the same pods of a node many times on different paths.
+        # A cache by node, pods and free amounts, because a search reaches the same state of a node many
+        # times.
         self._lost: dict[tuple[int, int, Free], int] = {}
         self._last_lost: dict[int, tuple[int, int, int]] = {}
         self._states: dict[tuple[object, ...], object] = {}
@@ -134,7 +136,7 @@ class Homes:
         return residents
 
     def count_lost(self) -> int:
-        """Return a lower bound of the number of pods that cannot return to their nodes."""
+        """Return a lower bound of the number of pods, on all nodes, that cannot return to their nodes."""
         total = 0
         for position, present in self._present.items():
             version = self._ledger.nodes[position].version
@@ -149,8 +151,9 @@ class Homes:
         return total
 
     def crowd(self) -> list[Lifted]:
-        """Return pods of which at least one cannot return, smallest first; an empty list if no node lacks an amount
-        for its pods together.
+        """Return the pods of one node that cannot all return, smallest first.
+
+        Empty if each node has enough for its pods together.
         """
         for position, homes in self._by_position.items():
             crowd = _crowd(self._ledger.nodes[position], homes, self._names)
@@ -250,7 +253,8 @@ def free_rest_of(account: NodeAccount, names: Sequence[str]) -> Rest:
     `rest_of`.
     """
     node = account.node
-    # If a node lost a resource, its pods stay, and pods that do not request the resource can be placed there.
+    # If a node lost a resource, its free amount is negative. It then counts as 0, so that pods which do not
+    # request it still fit.
     scalars = [max(0, account.free_scalar(name, later=True)) for name in names]
     return (
         node.pod_slots - account.pods_used + account.pods_releasing,

@@ -27,9 +27,14 @@ largest.
 
 
 Harm = tuple[int, bool, int, int, int, int]
-"""The sort key of an option, most important first: the policy's own count (`protected`), whether a container has
-started, thousandths of GPUs freed beyond the need, urgency, class of lost GPU time (`class_of_lost_time`), number of
-evicted pods.
+"""The sort key of an option, most important first:
+
+- the policy's own count (`protected` of `Option.harm`)
+- whether a container has started
+- thousandths of GPUs that are freed beyond the need of the pod
+- urgency
+- class of lost GPU time (`class_of_lost_time`)
+- number of evicted pods
 """
 NO_HARM: Harm = (0, False, 0, 0, 0, 0)
 

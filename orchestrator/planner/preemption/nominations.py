@@ -1,4 +1,4 @@
-"""Nominations: GPUs that are reserved for a pod from decision to decision, until the pod is bound.
+"""Restores nominations: GPUs that stay reserved for a pod over several decisions, until the pod is bound.
 
     decision 1: b is evicted for a   ──> a is nominated to the devices of b
     decision 2: b is terminating     ──> the nomination of a is on the ledger before the other steps
@@ -38,7 +38,7 @@ def restore_nominations(session: Session) -> None:
         _restore(session, workload, inherited, find_others=False)
     for workload in nominated:
         _keep_for_successors(session, workload, inherited)
-    # A pod that lost its placement gets another placement. This must not be the placement of a workload that
+    # A pod that lost its placement gets another placement. It must not take the placement of a workload that
     # is restored later.
     for workload in nominated:
         _restore(session, workload, inherited, find_others=True)
@@ -153,7 +153,9 @@ def _count_unshared(session: Session, placed: Placed) -> int:
 def inherited_placements(
     workload: Workload, startable: Mapping[str, Pod], inherited: Collection[str]
 ) -> tuple[dict[str, Placement], dict[str, str]]:
-    """Return the nominated placements by pod id, and by id of each heir the terminating pod from which it inherits.
+    """Return the nominated placements by pod id.
+
+    Also return, by the id of each heir, the terminating pod from which it inherits.
 
     A pending pod without a nomination (the heir) inherits the nomination of a terminating pod with the same request and
     sub-group. `startable` has the pods that may start, by id. `inherited` has the ids of terminating pods that have an
@@ -208,7 +210,7 @@ def _exchange(
     placements: dict[str, Placement],
     heirs: dict[str, str],
 ) -> None:
-    """Among pods of the same kind, give the placements that are still usable to the pods that start first.
+    """Among pods of the same kind, give usable placements to the pods that start first.
 
     A workload does not start without its first chunk. If a pod of that chunk lost its placement and a later pod did
     not, they exchange placements. Otherwise the whole gang would lose its nominations. Changes `placements` and
@@ -275,8 +277,8 @@ def _place_chunk(
         session.ledger.place(workload, pod, placement)
         placed.append((pod, placement))
     bound_together = workload.topology is not None or workload.groups is not None
-    # One pod on another node could break a topology rule, so such a gang loses its nominations and is placed
-    # again as a whole.
+    # A single pod on another node could break the topology rule of its gang. So such a gang loses its
+    # nominations and is placed again as a whole.
     may_find = find_others and not bound_together
     for pod in homeless:
         other: Placement | None = session.placer.find(workload, pod) if may_find else None

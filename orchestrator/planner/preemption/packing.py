@@ -1,4 +1,4 @@
-"""A search for any placement of pods on a few nodes, by amounts alone.
+"""Searches any placement of pods on a few nodes, by amounts alone.
 
 Large pods are placed first, because small pods fill the rest most easily. Each pod is first tried on its original
 placement. States with equal free amounts are tried once.
@@ -28,8 +28,9 @@ Slot = tuple[int, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The free amounts of a node: of each device, and `rest`. `homes` has, by device, the number of pods that were on
-    it.
+    """The free amounts of a node: of each device, and `rest`.
+
+    `homes` has the number of pods that were on each device before the search.
     """
 
     free_milli: tuple[int, ...]

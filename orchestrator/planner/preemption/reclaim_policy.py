@@ -5,7 +5,7 @@ side can lose pods if it holds more than its fair share. By the rule `quota`, it
 preemptor's side must stay within its quota.
 
 A pod within the quota of its side is not evicted. There is one exception: a preemptor that is bound to a GPU model and
-within its quotas for it. It can evict a pod within quota if GPUs of another model would serve the pod as well.
+within its quotas for it. It can evict a pod within quota if the pod could also run on another model.
 
 A workload within its GPU quota can also reclaim the CPUs and memory that the GPUs of a node need.
 """
@@ -81,7 +81,7 @@ class ReclaimPolicy:
         self._claimed_model = model if model in self._tree.models_with_quota else None
 
     def may_go(self, workload: Workload, candidate: Candidate) -> bool:
-        """Return whether the candidate is not surely within quota and, unless elastic, has run for its minimum runtime.
+        """Return whether the candidate is possibly borrowed and, unless it is elastic, has run for its minimum runtime.
 
         Without minimum runtimes, candidates of the preemptor's own project are not excluded here but by `is_closed`. So
         the result is the same for all preemptors, and they can share one ranking.
@@ -99,7 +99,7 @@ class ReclaimPolicy:
     def is_closed(
         self, workload: Workload, requested: Amounts, project: str, *, frees_gpus: bool = True
     ) -> bool:
-        """Return whether every rule forbids now to evict a pod of the project."""
+        """Return whether no rule now allows the eviction of any pod of the project."""
         ours, theirs = self._divergence_point(workload.project, project)
         if ours is None or theirs is None:
             return True
@@ -156,8 +156,8 @@ class ReclaimPolicy:
         for name, sums in lost_amounts.items():
             held, quota = self._ledger.allocated[name], self._tree.quota[name]
             for resource in self._tree.resources:
-                # A CPU quota without a bound guarantees no CPUs. A GPU quota without a bound guarantees all
-                # GPUs.
+                # An unlimited GPU quota guarantees all GPUs. An unlimited quota of CPU or memory guarantees
+                # nothing.
                 is_guaranteed = quota[resource] < UNLIMITED or resource == 0
                 remaining = held[resource] - sums[resource]
                 if is_guaranteed and lost[name][resource] and remaining < quota[resource]:
@@ -359,7 +359,7 @@ class ReclaimPolicy:
             if ours is None or theirs is None:
                 continue
             taker, loser = self._figures(ours), self._figures(theirs)
-            # within its quota, the preemptor's side gets its GPUs however the losing side is served
+            # within its quota, the preemptor's side may reclaim even if the losing side is then served worse
             if exceeds_where_requested(taker.held, taker.quota, requested) and is_better_served(
                 taker, taker.held, loser, loser.held, self._tree.resources
             ):
@@ -367,7 +367,10 @@ class ReclaimPolicy:
         return True
 
     def _side_key(self, side: str) -> SideKey:
-        """Return the sort key of a side: the side that is least entitled to its GPUs is first, and loses first."""
+        """Return the sort key of a side.
+
+        The side that is least entitled to its GPUs comes first and loses pods first.
+        """
         held = tuple(self._ledger.allocated[side])
         known = self._side_keys.get(side)
         if known is not None and known[0] == held:

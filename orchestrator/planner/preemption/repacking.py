@@ -1,8 +1,8 @@
 """Repacking: take all candidates off a few nodes, place the preemptor's pods, and place the candidates again.
 
-This is the last resort, for cases in which a migration is possible only after another migration. The pods of the
-preemptor are placed first, on any node. If a node is then over capacity, one of its pods is placed elsewhere. This is
-repeated until all other pods fit on their original placements.
+It is the last search, for cases in which one migration is possible only after another. The pods of the preemptor are
+placed first, on any node. If a node is then over capacity, one of its pods is placed elsewhere. This is repeated until
+all other pods fit on their original placements.
 
 Example: three nodes have 4 GPUs each. Node a runs a job of 3 GPUs, node b a job of 3, and node c two jobs of 1. A job
 of 4 GPUs is pending. The job of node a can migrate to node c, but only if a job of node c migrates to node b.
@@ -118,7 +118,7 @@ class _Repacking:
         ]
         if limiting(self._ledger, self._workload, self._requested) is not None:
             self._ledger.rollback(checkpoint)
-            return None  # only evictions can help with a limit, because migrated pods still count
+            return None  # migrated pods still count for a limit, so only evictions can help
         lifted = [
             candidate for candidate in self._candidates() if candidate.is_move and self._lift(candidate)
         ]
@@ -199,7 +199,7 @@ class _Repacking:
         return True
 
     def _put_down_with_fewest_moves(self, items: Sequence[Lifted], placements: list[_Place]) -> bool:
-        """Place the pods of the chunk with the fewest migrations: try 0 migrations first, then 1, 2 and so on."""
+        """Place the pods of the chunk with as few migrations as possible: try with 0, then with 1, and so on."""
         lifted = [item for item in items if item.candidate is not None]
         chunk = tuple(item for item in items if item.candidate is None)
         most = min(len(lifted), self._policy.max_moves)
@@ -270,7 +270,8 @@ class _Repacking:
             checkpoint = self._ledger.checkpoint()
             self._ledger.place(item.workload, item.pod, where)
             if self._homes.count_lost() > moves:
-                # Most placements fail this check. It costs less than the next level of the search.
+                # Check this before the next level of the search: most placements fail here, and the check is
+                # cheaper.
                 self._tries += 1
                 self._ledger.rollback(checkpoint)
                 continue
@@ -301,8 +302,8 @@ class _Repacking:
             self._homes.remove(item)
             if kinds[id(item)] not in tried and self._put_down((item,), placements, moves - 1):
                 return True
-            # One pod of the crowd must migrate. All solutions in which this pod or an equal pod migrates were
-            # tried, so it is pinned.
+            # One pod of the crowd must migrate. All solutions in which this pod or an equal one migrates have
+            # been tried, so pin it.
             tried.add(kinds[id(item)])
             self._homes.add(item, pinned=True)
             pinned.append(item)
@@ -334,15 +335,15 @@ class _Repacking:
             if default is None:
                 continue
             if self._ledger.claims.concern(account.node, item.pod):
-                # devices of ResourceClaims are chosen by the allocator, not here
+                # the allocator chooses the devices of ResourceClaims
                 if (
                     item.pod.node != account.node.name
                     or placer.original_placement(item.workload, item.pod) is None
                 ):
                     choices.append((0, Placement(account.node.name, default, waits=True)))
                 continue
-            # With many nodes, it is better to spend a step on another node than on other devices of the same
-            # node.
+            # With many nodes, try another node and not other devices of the same node, because that succeeds
+            # more often.
             residents = self._homes.on(position) if self._are_few or not item.pod.request.is_shared else {}
             for in_the_way, devices in self._device_sets(account, item.pod.request, default, residents):
                 if (account.node.name, frozenset(devices)) == home:

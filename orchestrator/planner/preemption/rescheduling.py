@@ -1,6 +1,6 @@
 """New placements for victims, and the policy for migrations, alone or together with evictions.
 
-The most entitled victim is placed first. If it came later, it would take the placement of a less entitled victim.
+The most entitled victim is placed first. Otherwise it would later evict a less entitled victim from its new placement.
 
 A pod within quota is never evicted for another project, but it can be migrated to a nominated placement. So a project
 gets its quota if evictions of borrowed pods and such migrations together free enough GPUs.
@@ -40,7 +40,7 @@ def move_elsewhere(session: Session, losses: Losses) -> dict[str, Placed]:
     evicted = {pod.id for victim, _ in losses for pod in victim.pods}
     victims: dict[str, Workload] = {}
     parts: dict[str, deque[Chunk]] = {}
-    # a pod that already has another seat needs no placement
+    # without pods that already have another seat
     lost = {
         pod.id
         for name in names
@@ -129,7 +129,10 @@ class MovePolicy:
         self.moved: dict[str, Placed] = {}
 
     def key(self, workload: Workload) -> tuple[object, ...]:
-        """Return a key of the workload, because its own pods are no candidates; with `reclaim`, of this policy too."""
+        """Return a key of the workload, because its own pods are not candidates.
+
+        With `reclaim`, the key also contains this policy.
+        """
         return (
             "move",
             workload.id,
@@ -222,7 +225,7 @@ class MovePolicy:
     def accepts_placements(
         self, session: Session, workload: Workload, losses: Losses, moved: dict[str, Placed]
     ) -> bool:
-        """`accepts` for given placements of the migrated pods, which are put on the ledger."""
+        """Return the result of `accepts` for these placements of the migrated pods, and put them on the ledger."""
         if not self._is_within_caps(session, losses):
             return False
         for name, placed in moved.items():

@@ -1,4 +1,4 @@
-"""The search for victims: evict and place on the ledger until a whole chunk fits, by the rules of an eviction policy.
+"""Searches victims by the rules of an eviction policy: evicts and places on the ledger until a whole chunk fits.
 
 The search changes only the ledger. The caller adds the result to the plan, or rolls it back.
 """
@@ -39,7 +39,8 @@ _MAX_ARRANGED = 32
 _TRIED_EACH = 8
 """Placing a tree of sub-groups is expensive.
 
-After this number of victims, a placement is tried only after each further such number.
+Up to this number of victims, a placement is tried after each victim. Beyond it, a placement is tried only after each
+further batch of this number.
 """
 _WORK_OF_TREE = 10_000
 _MAX_OPTIONS = 24
@@ -122,7 +123,7 @@ def _is_acceptable(
 
 
 def _ends_nominations_needlessly(session: Session, losses: Losses) -> bool:
-    """Return whether the victims include nominated pods and one of the victims could keep its placement."""
+    """Return whether the victims include nominated pods, and at least one victim need not lose its placement."""
     evicted = [victim for victim, _ in losses if not victim.is_move]
     if not any(session.seats.is_nominated(pod) for victim in evicted for pod in victim.pods):
         return False
@@ -282,7 +283,7 @@ def _evict_for(
                 session.ledger.rollback(checkpoint)
                 break
             session.ledger.rollback(checkpoint)
-            # The ranking checks candidates one by one. Example: a side is over its share by 1 GPU and has two
+            # The ranking checks each candidate alone. Example: a side is over its share by 1 GPU and has two
             # candidates of 1 GPU. Each may be evicted, but not both. On such nodes `retry` checks whole sets,
             # which costs much more.
             other = selector.retry(account, workload, pod, requested)

@@ -60,8 +60,7 @@ class EvictionPolicy(Protocol):
     def is_closed(
         self, workload: Workload, requested: Amounts, project: str, *, frees_gpus: bool = True
     ) -> bool:
-        """Return whether the project may not lose any pod now. `requested` has the amounts that are not yet on the
-        ledger.
+        """Return whether the project may lose no pod now. `requested` has the amounts that are not yet on the ledger.
 
         `frees_gpus` says whether the victims would hold GPUs.
         """
@@ -239,7 +238,8 @@ class VictimSelector:
             accepting = (pod.constraints, types, request.scalars, avoided)
             positions = self._accepting.get(accepting)
             if positions is None:
-                # If each job selects its own hosts, a check of every node would cost jobs times nodes.
+                # Intersect sets of nodes. If each job selects its own hosts, a check of every node would cost
+                # jobs times nodes.
                 admitting = self._session.placer.admitting(workload, pod) & self.candidates.nodes
                 if request.scalars:
                     admitting &= self._session.node_sets.having(request.scalars)
@@ -283,9 +283,9 @@ class VictimSelector:
             if self._cpu_is_ample:
                 known = replace(request, cpu_milli=0, memory_bytes=0)
             elif not exact:
-                # Amounts are rounded up, so the real request fits wherever the rounded request fits. A node
-                # is missed now and then, which is better than a ranking for each of thousands of CPU
-                # requests.
+                # Amounts are rounded up, so the real request fits wherever the rounded request fits. A
+                # suitable node is missed occasionally, but thousands of different CPU requests need few
+                # rankings.
                 known = replace(
                     request,
                     cpu_milli=_rounded_up(request.cpu_milli),
@@ -340,8 +340,8 @@ def evict_allowed(
 ) -> Losses | None:
     """Evict the victims on the ledger one by one. Return None if one may not be evicted.
 
-    In this case the evictions so far stay on the ledger. Pods that only this decision nominated are evicted first:
-    their side can then be within its share, so that its running pods stay.
+    In this case the evictions so far stay on the ledger. Pods that only this decision nominated are evicted first.
+    Without them, their side can be within its share, and its running pods then stay.
     """
     losses: Losses = []
     if len(victims) > 1:

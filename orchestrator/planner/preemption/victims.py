@@ -1,4 +1,4 @@
-"""Victims: the rules of reclaim for given amounts, the order of victims, and the messages for their owners.
+"""The rules of reclaim for given amounts, the order of victims, and the messages for the owners of victims.
 
 A project can reclaim for a workload if the project stays within its fair share with this workload. At the level where
 the two lineages diverge, one of two rules must apply to each victim:
@@ -35,13 +35,13 @@ class EvictionReason:
 VictimKey = tuple[int, bool, int, int, int, str, str]
 
 _LOST_IN_CLASS_0_GPU_NS = 600 * 1_000_000_000
-"""Ten GPU-minutes: a smaller loss counts as none."""
+"""Ten GPU-minutes. A smaller loss is class 0."""
 
 
 def victim_order(victim: Victim, lost_gpu_ns: int) -> VictimKey:
     """Return the sort key of a victim in its project: lowest priority, elastic pods, least lost time, youngest first.
 
-    A workload keeps its age when it restarts, so that the same workload is not evicted again and again.
+    A workload keeps its age when it restarts, so that the same workload is not evicted repeatedly.
     """
     workload = victim.workload
     return (
@@ -60,7 +60,7 @@ def gpu_ns_since_start(victim: Victim, now_us: int) -> int:
     started_at_us = victim.workload.started_at_us
     if not victim.is_core or not 0 < started_at_us < now_us:
         return 0
-    # thousandths of GPUs times microseconds are nanoseconds of GPUs
+    # unit: thousandths of a GPU times microseconds = GPU nanoseconds
     return (now_us - started_at_us) * sum(
         pod.request.gpu_milli
         for pod in victim.pods
@@ -142,8 +142,7 @@ def restores_quota(reclaimer: Figures, requested: Amounts, victim: Figures, held
 def is_better_served(
     taker: Figures, held: Amounts, loser: Figures, remaining: Amounts, involved: Iterable[int]
 ) -> bool:
-    """Return whether the project `taker`, which then holds `held`, is beyond its fair share and at least as well served
-    as `loser`.
+    """Return whether `taker`, with the use `held`, is beyond its fair share and at least as well served as `loser`.
 
     `remaining` are the amounts that `loser` keeps. Only the `involved` resources count.
     """

@@ -1,4 +1,4 @@
-"""`minimal_options` for pods and candidates with whole devices: the freed amounts add up, so fewer sets are tried.
+"""A faster `minimal_options` for whole devices. Freed amounts of whole devices simply add up, so fewer sets are tried.
 
 Candidates of one kind free the same amounts with the same harm to the same project. They differ only in their order.
 Within a kind, the least entitled candidate is evicted first, so a set is described by a count for each kind.
@@ -144,7 +144,7 @@ def _sets_of_devices(kinds: Sequence[_Kind], missing: int) -> tuple[list[list[Ca
     Kinds with the most devices come first, so the last candidate of a set frees the fewest devices. If this candidate
     is needed, the set is minimal.
     """
-    # candidates without devices free none
+    # candidates without devices do not help
     ranked = sorted((kind for kind in kinds if kind.amounts[0]), key=lambda kind: -kind.amounts[0])
     rest = [0]
     for kind in reversed(ranked):
@@ -163,7 +163,7 @@ def _sets_of_devices(kinds: Sequence[_Kind], missing: int) -> tuple[list[list[Ca
         needed = -(-missing // size)
         count = len(kind.candidates)
         if needed <= count:
-            # a larger count of this kind would have a candidate that is not needed
+            # stop: a larger count of this kind has a candidate that is not needed
             sets.append(sorted([*chosen, *kind.candidates[:needed]], key=_ORDER))
             count = needed - 1
         open_sets += [

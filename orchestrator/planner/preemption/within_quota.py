@@ -1,4 +1,4 @@
-"""The pods that the quotas of projects and departments cover in one decision.
+"""Determines the pods within the quotas of projects and departments in one decision.
 
 A pod that is within quota when the decision begins counts as within quota until the decision ends, even if other
 workloads start. Pods that the decision nominates within the quota count too.
@@ -33,13 +33,13 @@ class WithinQuota:
     def pods(self, side: str, model: str | None) -> frozenset[str]:
         """Return the ids of the pods within quota of `side`, which is a project or a department.
 
-        If `model` is given, the pods on GPUs of this model that exceed the quota for it are left out. GPUs of another
-        model would serve those pods as well.
+        If `model` is given, the pods on GPUs of this model that exceed the quota for it are left out. Those pods could
+        also run on another model.
         """
         changes = self._changes(side)
         at_start = self._pods_at_start(side, model)
         known = self._now.get((side, model))
-        # The eviction of a borrowed pod does not change the result.
+        # Cached: the eviction of a borrowed pod does not change the result.
         if known is None:
             known = self._now[side, model] = (0, at_start)
         if known[0] != changes or not known[1].isdisjoint(self._session.seats.evictions):
@@ -49,7 +49,9 @@ class WithinQuota:
         return known[1]
 
     def is_firm(self, victim: Victim) -> bool:
-        """Whether all quotas above the victim cover it, so that no project can reclaim its GPUs in this decision."""
+        """Return whether all quotas above the victim cover it, so that no project can reclaim its GPUs in this
+        decision.
+        """
         if self._models or not victim.pods[0].request.gpu_milli:
             return False
         return all(

@@ -1,4 +1,4 @@
-"""The choice of the one dominant reason for each pending workload, after the decision is complete.
+"""Chooses the one dominant reason of each pending workload after the decision is complete.
 
 The free amounts are read from the ledger once, as columns over all nodes; each kind of request then costs
 microseconds.
@@ -138,7 +138,7 @@ class Explainer:
         return self._session.models.violation(workload, chunk)
 
     def _needs_claim(self, pod: Pod, nodes: NodeSet) -> bool:
-        """Whether all these nodes give GPUs only to ResourceClaims, and the pod has none and can get none."""
+        """Return whether all these nodes give GPUs only to ResourceClaims, and the pod has none and can get none."""
         if pod.claims or pod.extended_claim is not None or not pod.request.gpu_milli:
             return False
         if self._without_slices is None:
@@ -216,7 +216,9 @@ class Explainer:
         )
 
     def _kept_apart(self, workload: Workload, chunk: Chunk) -> PendingReason | None:
-        """Return the constraints between pods that exclude all nodes with capacity, for one pod or for all together."""
+        """Return the constraints between pods that exclude all nodes with capacity, either for one pod or for all pods
+        together.
+        """
         neighbours = self._session.ledger.neighbours
         if neighbours is None:
             return None

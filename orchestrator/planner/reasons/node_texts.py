@@ -1,4 +1,4 @@
-"""Sentences for reasons that are about nodes: no node matches, none has enough free, or nodes are reserved."""
+"""Writes the sentences of reasons about nodes: no node matches, no node has enough free, or nodes are reserved."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

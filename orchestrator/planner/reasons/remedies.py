@@ -1,4 +1,4 @@
-"""Remedies that are tried on the ledger at the end of the decision: a reason names only remedies that work.
+"""Tries remedies on the ledger at the end of the decision. A reason names only remedies that work.
 
 A trial costs a placement, so a decision makes trials for sixteen kinds of workloads; other reasons name no remedy.
 """
@@ -27,8 +27,8 @@ class Remedies:
     def note_limits(self, waiting: Iterable[Workload]) -> None:
         """Mark workloads for which one limit is the only obstacle: without this limit, all of them would start now.
 
-        If any workload lacks capacity, none is marked: a changed limit changes fair shares, so that workload could
-        reclaim.
+        If any workload lacks capacity, none is marked. A higher limit changes the fair shares, so that workload could
+        reclaim the GPUs.
         """
         limited: dict[str, list[Workload]] = {}
         for workload in waiting:
@@ -45,7 +45,7 @@ class Remedies:
                         self._session.refuse(workload, replace(reason, is_alone=True))
 
     def _start_together(self, workloads: Iterable[Workload], name: str) -> bool:
-        """Whether all pending pods of these workloads could start now if project `name` had no limits."""
+        """Return whether all pending pods of these workloads could start now if project `name` had no limits."""
         session, tree = self._session, self._session.tree
         checkpoint = session.ledger.checkpoint()
         parts = [(workload, chunk) for workload in workloads for chunk in session.queues.chunks(workload.id)]
@@ -61,7 +61,7 @@ class Remedies:
         return starts
 
     def _is_full(self, name: str, chunk: Chunk) -> bool:
-        """Whether the chunk would exceed a limit of this project or department."""
+        """Return whether the chunk would exceed a limit of this project or department."""
         requested = chunk_amounts(chunk)
         held, limit = self._session.ledger.allocated[name], self._session.tree.limit[name]
         return any(
@@ -89,18 +89,18 @@ class Remedies:
 
     def _starts_preemptible(self, workload: Workload) -> bool:
         if any(pod.state is not PodState.PENDING for pod in workload.pods):
-            return False  # as a preemptible workload, its running pods could be evicted
+            return False  # if the workload became preemptible, its running pods could be evicted
         return self._starts(
             replace(workload, preemptible=True), self._session.next_chunk(workload), "preemptible"
         )
 
     def _starts(self, variant: Workload, chunk: Chunk, remedy: str) -> bool:
-        """Whether the chunk could start now if its workload were like `variant`."""
+        """Return whether the chunk could start now if its workload were like `variant`."""
         kind = (
             remedy,
             variant.id
             if self._session.reservations
-            else "",  # with reservations, the result depends on the position in the queue
+            else "",  # with reservations, the result also depends on the position in the queue
             variant.project,
             *self._session.shape_beside_others(chunk),
             *shape_of(variant, chunk),

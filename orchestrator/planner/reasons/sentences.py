@@ -1,4 +1,4 @@
-"""The sentences about obstacles that other steps of a decision found: projects, limits, gangs, nominations.
+"""Writes the sentences of obstacles that are not about nodes: projects, limits, gangs, nominations.
 
 A sentence states facts: the request, the free amounts, the holders. It names a remedy only if a field says that the
 remedy was tried on the ledger.

@@ -61,7 +61,7 @@ class ApiResult:
 
 
 def is_answered_well(request: Request, answered: RequestAnswered) -> bool:
-    """Whether the request succeeded, so that the next request is sent."""
+    """Return whether the request succeeded. If it did not, the next request is not sent."""
     return not answered.problem and answered.status == (CREATED if request.method == "POST" else OK)
 
 
@@ -301,7 +301,7 @@ def only_judged(event: RequestAnswered) -> RequestAnswered:
     if document is not None and event.check == "driver":
         document = driver_slices.only_judged(document)
     answer = "" if document is None else json.dumps(_judged(document))
-    if "/log?" in event.path:  # a log has only the lines that are judged
+    if "/log?" in event.path:  # the recorder has already reduced a log to the judged lines
         answer = event.answer
     answer = answer if event.check in API_CHECKS else event.answer
     return msgspec.structs.replace(event, answer=answer, problem="unknown" if event.problem else "")
@@ -312,6 +312,7 @@ def _judged(value: object, key: str = "") -> object:
         return {one: _judged(value[one], one) for one in value if one in _JUDGED}
     if isinstance(value, list):
         return [_judged(one) for one in value]
-    if key == "holderIdentity":  # for an operator outside the cluster, the name of a machine
+    # If the operator runs outside the cluster, its holder identity contains the name of a machine.
+    if key == "holderIdentity":
         return value if isinstance(value, str) and value.startswith(_POD) else ""
     return value

@@ -1,4 +1,4 @@
-"""The requests to the API server of which a check consists, and functions that read the answers."""
+"""The requests of a check of the API server, and functions that read the answers."""
 
 import json
 import re
@@ -54,7 +54,8 @@ class ApiCheck:
     """A check of the API server: its title, the source of the requirement, the requests, and the verdict on the
     answers.
 
-    `contradicts` returns how reports of the kubelets at the same time contradict the answers; empty if they do not.
+    `contradicts` returns the contradiction between the answers and the kubelets' reports of the same time, or an empty
+    string.
     """
 
     title: str

@@ -1,8 +1,8 @@
 """Judges the pod of Google's page: both of its containers use the one GPU of a ResourceClaim, and the pod ends
 successfully.
 
-The API server gives the allocation of the claim: its device and its pod. The kubelet gives the end and the output of
-the containers. The agent of the node gives the GPUs of the pod from the kubelet, if it reported the pod.
+Sources: the API server has the allocation of the claim, with its device and its pod. The kubelet has the end and the
+output of the containers. The node's agent reports the GPUs that the kubelet gave the pod.
 """
 
 import re
@@ -47,7 +47,7 @@ _PODS: Final = f"/api/v1/namespaces/{DRA_NAMESPACE}/pods"
 
 
 def _leaves(status: int, answer: Json) -> bool:
-    """Return whether the object cannot be created yet, because an older one of its name is being deleted."""
+    """Return whether the object cannot be created yet because an older object with its name is terminating."""
     message = answer.get("message")
     return status == CONFLICT and isinstance(message, str) and "being deleted" in message
 
@@ -109,8 +109,9 @@ def _waiting(claim: Json, pod: Json) -> str:
 
 
 def _ending(pod: Json) -> str:
-    """Return why the pod's end is no proof; empty if both containers use the ResourceClaim and ended with exit code
-    0.
+    """Return why the end of the pod proves nothing.
+
+    Empty if both containers use the ResourceClaim and ended with exit code 0.
     """
     phase = at(pod, "status", "phase")
     statuses = {str(one.get("name")): one for one in objects(at(pod, "status", "containerStatuses"))}
@@ -137,8 +138,9 @@ def _results(claim: Json) -> list[Json]:
 
 
 def _device(claim: Json, pod: Json, uid: object) -> str:
-    """Return why the ResourceClaim is no proof; empty if one GPU of the pod's node was allocated to the claim, for this
-    pod alone.
+    """Return why the ResourceClaim proves nothing.
+
+    Empty if one GPU of the pod's node was allocated to the claim for this pod alone.
     """
     results = _results(claim)
     if len(results) != 1:

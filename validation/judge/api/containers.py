@@ -26,7 +26,7 @@ REUSED: Final = "reused"
 VOLUMES: Final = (WRITTEN, READ, REUSED)
 """The kinds of views of a volume, in order.
 
-A first job writes, and a second job on another node reads. A third job reads after both are deleted.
+A first job writes, and a second job on another node reads. A third job reads after both were deleted.
 """
 CLAIM: Final = "test"
 _FILE: Final = "/tmp/pvc1mount/written-by"  # noqa: S108 - where the paper mounts it, in a container

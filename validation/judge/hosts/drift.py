@@ -37,7 +37,8 @@ class MeasuredHost(_Part, frozen=True):
 
 
 class DriftLimit(_Part, frozen=True):
-    """The limit of a figure beside the baseline: the least percentage of it, or the most that is added to it.
+    """The limit of a figure, compared with the baseline: a minimum percentage of the earlier figure, or a maximum
+    increase.
 
     `minimum_percent` 0: no minimum. `maximum_increase` -1: no maximum.
     """
@@ -75,8 +76,8 @@ def judge_drift(
 ) -> list[Judgement]:
     """Judge whether no figure is worse than in the baseline beyond its limit, and no fact has changed.
 
-    A host or a GPU that the baseline does not have, and a figure that only one of the two has, is INCONCLUSIVE. Figures
-    that no host of this run has were not measured, so they are not compared.
+    The verdict is INCONCLUSIVE for a host or a GPU that the baseline lacks, and for a figure that only one record has.
+    Figures that no host of this run has were not measured, so they are not compared.
     """
     earlier = {host.name: host for host in baseline.hosts}
     if foreign := _another_cluster(baseline, measured, kube_system_uid):

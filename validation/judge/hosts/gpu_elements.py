@@ -91,7 +91,7 @@ WORDS: Final = {
     "health/incorrect_configuration": _no(_FABRIC, Repair.FABRIC),
 }
 _LIFETIME_ERRORS: Final = 10
-"""A GPU with at least this number of uncorrected errors in its life is INCONCLUSIVE."""
+"""A GPU with at least this number of uncorrected errors in its lifetime is INCONCLUSIVE."""
 _CORRECTED: Final = 9999
 """A GPU with more corrected errors is INCONCLUSIVE. The number is a choice: no document has a figure."""
 _OLD_COUNTS: Final = "device_memory register_file l1_cache l2_cache texture_memory texture_shm cbu total"
@@ -173,7 +173,7 @@ _FREE: Final = (
 FREE: Final = frozenset(_FREE.split("|"))
 """Elements that do not concern health: names, versions, positions, processes."""
 ANY: Final = frozenset({"process_name", "retired_pagelist"})
-"""Elements whose text is not written by the driver, so it may have any word."""
+"""Elements that can contain any word, because the driver does not write their text."""
 _PARENTS: Final = (
     "accounted_process_info|accounted_processes|aggregate|aggregate_uncorrectable_sram_sources"
     "|applications_clocks|bar1_memory_usage|capabilities|cc_protected_memory_usage|clock_policy|clocks"

@@ -11,7 +11,7 @@ from validation.judge.verdict import Verdict
 
 
 def judge_memory_errors(hosts: Mapping[str, HostGpus]) -> Judgement:
-    """Judge whether there is no uncorrected error, and no page or row is to be retired or remapped.
+    """Judge whether there are no uncorrected errors, and no pages or rows that must be retired or remapped.
 
     If ECC is off, nothing counts errors, so the verdict is INCONCLUSIVE.
     """
@@ -63,7 +63,7 @@ _MEMORY_FLAGS: Final[dict[str, tuple[Callable[[HostGpu], bool | None], Repair]]]
 
 
 def judge_throttles(hosts: Mapping[str, HostGpus]) -> Judgement:
-    """Judge whether hardware slows no clock down. A GPU that does not report this is INCONCLUSIVE."""
+    """Judge whether no GPU has clocks that hardware slows down. A GPU that does not report this is INCONCLUSIVE."""
     wrong = [
         needs(f"{place} is throttled: {', '.join(gpu.throttles)}", Repair.COOLING)
         for place, gpu in all_gpus(hosts)

@@ -1,4 +1,4 @@
-"""Judges the words of nvidia-smi about the health of a GPU. An unknown word is no proof of health."""
+"""Judges the texts of nvidia-smi about the health of a GPU. An unknown text does not prove health."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +38,7 @@ class Said(NamedTuple):
 _LOST: Final = re.compile(
     r"unknown error|requires? reset|is lost|\bERR!|fallen off|not initialized|uninitialized", re.IGNORECASE
 )
-"""Words in place of any value if a GPU does not answer."""
+"""Texts that appear instead of a value if a GPU does not answer."""
 _NUMBER: Final = re.compile(
     r"-?[0-9]+(?:\.[0-9]+)?(?: ?(?:MHz|C|W|mV|MiB|KB/s|MB/s|GB/s|%|us|ms|bank\(s\))|x)?"
 )
@@ -47,7 +47,7 @@ _SICK: Final = re.compile(
     r"|missing|abort|broken|critical|fatal",
     re.IGNORECASE,
 )
-"""Words that no name, version or position has."""
+"""Words about faults, which do not occur in any name, version or position."""
 
 
 def judge_elements(hosts: Mapping[str, HostGpus], aspect: Aspect) -> Judgement:

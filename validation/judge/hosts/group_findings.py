@@ -1,4 +1,7 @@
-"""Names sick hosts and pairs from the outcomes of any tests of groups, including the tests of the search."""
+"""Derives the faulty hosts and pairs from the outcomes of tests of groups.
+
+The tests need not come from `group_search`.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -75,7 +78,7 @@ class _Shown:
         return [self.hosts[index] for index in bits(mask)]
 
     def works(self, mask: int) -> bool:
-        """Whether each pair of these hosts works in some group; a single host must work in some group."""
+        """Return whether each pair of these hosts works in some group; a single host must work in some group."""
         return all(self.joined[index] & mask == mask for index in bits(mask))
 
     def sick_hosts(self) -> Iterator[tuple[int, str]]:

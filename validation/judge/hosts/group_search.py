@@ -1,4 +1,4 @@
-"""Plans tests of groups of hosts that find sick hosts, slow links, and pairs that do not reach each other.
+"""Plans tests of groups of hosts, to find sick hosts, slow links, and pairs of hosts without a connection.
 
 A test of a group connects each host of the group with each other host. The test passes only if no host of the group is
 sick and no pair of its hosts has a fault. Hosts are numbered from 0.
@@ -14,7 +14,7 @@ from typing import Final
 MAX_FAULTS: Final = 8
 """Maximum number of faults for which `max_tests` lets a search finish."""
 REPEATS: Final = 2
-"""Maximum number of repeated tests in a search, because their outcome was unclear."""
+"""Maximum number of tests that a search repeats because of an unclear outcome."""
 _FEW: Final = 3
 """Up to this number of hosts every pair is tested."""
 
@@ -52,7 +52,7 @@ def max_tests(hosts: int) -> int:
     if hosts <= _FEW:
         return 1 + (math.comb(hosts, 2) if hosts > 2 else 0) + REPEATS
     limit, halvings = faults_at_most(hosts), math.ceil(math.log2(hosts))
-    # A fault is found among the hosts that are not examined yet, or late: among pairs that no test has joined.
+    # A fault is found while hosts are examined, or late, among the pairs that no test has joined yet.
     examined = max(_among_unknown(hosts, limit - late) + late * (1 + halvings) for late in range(limit))
     return 1 + examined + limit * (halvings + 2) + 4 * limit + REPEATS
 
@@ -73,7 +73,10 @@ class _Ended(Exception):
 
 
 class _State:
-    """The knowledge from the tests. `clean` hosts all work with each other; `partial` hosts work, but not with all."""
+    """The results of the tests so far.
+
+    All `clean` hosts work with each other. `partial` hosts work, but not with every host.
+    """
 
     def __init__(self, hosts: int) -> None:
         self.hosts = hosts

@@ -15,8 +15,8 @@ from validation.judge.verdict import Verdict
 def judge_rails(
     hosts: Mapping[str, Sequence[Port]], declared: Sequence[DeclaredHost], systems: Sequence[System]
 ) -> list[Judgement]:
-    """Judge whether each host has the RDMA ports of its model, up and at their rate, and every port is as on the other
-    hosts.
+    """Judge whether each host has the RDMA ports of its model, up and at their rate, and whether the ports of all hosts
+    are equal.
 
     A port that is down on most hosts of the model is not in use.
     """
@@ -71,8 +71,8 @@ def _rail(port: Port) -> tuple[str, ...]:
 
 
 def judge_interfaces(hosts: Mapping[str, Sequence[Ethernet]], models: Mapping[str, str]) -> list[Judgement]:
-    """Judge whether each interface has the same link and speed as on the other hosts, and as the other ports of its
-    adapter.
+    """Judge whether each interface has the same link state and speed as on the other hosts, and as the other ports of
+    its adapter.
     """
     if not hosts:
         return [NO_HOST]

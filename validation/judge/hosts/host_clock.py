@@ -1,4 +1,4 @@
-"""Judges the clock of hosts: from which source the kernel reads the time."""
+"""Judges the clock source from which the kernel of a host reads the time."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -12,7 +12,7 @@ from validation.judge.verdict import Verdict
 def judge_clock_sources(hosts: Mapping[str, str]) -> list[Judgement]:
     """Judge whether the kernel of each host reads the time from a counter of the processor.
 
-    Reads of another clock are slow, so jobs are slow and measurements noisy.
+    Reading another clock takes longer, which slows jobs down and makes measurements noisy.
     """
     if not hosts:
         return [NO_HOST]

@@ -7,7 +7,10 @@ T = TypeVar("T")
 
 
 def median(values: list[int]) -> int:
-    """Return the middle value; of an even number of values, the higher of the two in the middle; 0 without values."""
+    """Return the median.
+
+    For an even number of values it is the higher of the two in the middle, and 0 without values.
+    """
     ordered = sorted(values)
     return ordered[len(ordered) // 2] if ordered else 0
 

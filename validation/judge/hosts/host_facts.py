@@ -27,9 +27,9 @@ class _Fact(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
 class HostGpu(_Fact, frozen=True):
     """One GPU as nvidia-smi describes it; None for a value that it does not give.
 
-    `uncorrected_errors` are those since the driver was loaded. `is_idle`: its clocks are low because nothing runs, so
-    its PCIe link may be slow too. `throttles` are the reasons for which hardware holds the clocks down. `elements` has
-    path and text of every leaf of the GPU's XML, in order.
+    `uncorrected_errors` are those since the driver was loaded. `is_idle`: its clocks are low because no program runs,
+    so its PCIe link may be slow too. `throttles` are the reasons for which hardware holds the clocks down. `elements`
+    has path and text of every leaf of the GPU's XML, in order.
     """
 
     bus_id: str
@@ -114,7 +114,7 @@ class Interface(_Fact, frozen=True):
 
 
 class Port(_Fact, frozen=True):
-    """A port of an RDMA adapter. `unknown` has lines that muster does not know, and figures that are no numbers."""
+    """A port of an RDMA adapter. `unknown` has lines that muster does not know, and figures that are not numbers."""
 
     adapter: str
     port: int
@@ -142,7 +142,7 @@ class Ethernet(_Fact, frozen=True):
 class KernelLog(_Fact, frozen=True):
     """The lines of a kernel's log about hardware.
 
-    `unknown` has lines of the driver and of hardware that match no pattern; `notes` has lines that are no fault by
+    `unknown` has lines of the driver and of hardware that match no pattern; `notes` has lines that are not faults by
     themselves. `is_whole`: the log begins with the boot.
     """
 
@@ -187,7 +187,7 @@ class Mount(_Fact, frozen=True):
 
 
 class BurnIn(_Fact, frozen=True):
-    """How a load on all GPUs ended: the GPUs with wrong results, the number of GPUs, and the rate of each at the end.
+    """The result of a load on all GPUs: the GPUs with wrong results, the number of GPUs, and the final rate of each.
 
     `warnings` has the words and counts about errors that it printed while it ran.
     """
@@ -246,7 +246,7 @@ class Threshold(_Fact, frozen=True):
 def judge_inventory(hosts: Mapping[str, HostGpus], *, expected_hosts: int, gpus_per_host: int) -> Judgement:
     """Judge whether every host has all its GPUs.
 
-    Each host is counted alone, because the sum of a host with seven and a host with nine GPUs is right.
+    Each host is counted alone. Example: a host with seven GPUs and one with nine would have the correct sum.
     """
     wrong = [
         f"{name} has {len(host.gpus)} of {gpus_per_host} GPUs"

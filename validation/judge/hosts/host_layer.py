@@ -1,4 +1,4 @@
-"""The declared hosts of a site, and the function that joins the judgements of one check on several tools."""
+"""The declared hosts of a site, and `join`, which combines the judgements on several tools into one."""
 
 from collections.abc import Container, Iterable, Sequence
 from typing import Final
@@ -33,10 +33,10 @@ class HostSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     - `mounts`: the directories at which the hosts mount the storage.
     - `golden`: the host that the others must equal.
     - `tests`: the loads that may be put on the hosts.
-    - `nonce`: a name of this run alone. It is part of the names of the files that the run writes on the mounts, so no
+    - `nonce`: a random name of this run. The files that the run writes on the mounts contain it in their names, so no
       such file exists before the run.
     - `name`: the name of the site.
-    - `busy`: of a run in service, the hosts that it did not examine, with the reasons. The key is absent otherwise.
+    - `busy`: the hosts that a run in service did not examine, with the reasons. The key is absent for other runs.
     """
 
     hosts: list[DeclaredHost] = []
@@ -69,7 +69,7 @@ class HostScope(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
 
 
 def join(judgements: Iterable[Judgement], *, evidence: bool) -> Judgement:
-    """Return one judgement for several: the worst verdict, with its reasons first and then the reasons of the other
+    """Return one judgement for several: the worst verdict, with its reasons first, followed by the reasons of the other
     verdicts.
 
     NO_HOST is left out if another judgement gives the cause. Without `evidence` there is no PASS. Judgements that are

@@ -150,7 +150,7 @@ _NOT_COUNTED: Final = frozenset(
     {"Symbol Errors", "Symbol BER", "Effective BER", "Tx packets", "Tx bytes", "Rx packets", "Rx bytes"}
     | {"Total link recovery events", "Raw BER"}
 )
-"""Counters that are no faults: errors that were corrected, packets and bytes."""
+"""Counters that are not faults: corrected errors, packets and bytes."""
 
 
 def judge_fabric(
@@ -195,7 +195,7 @@ def judge_fabric_states(
 
 
 FIRST_WITH_STATE: Final = 5
-"""GPUs from this PCIe generation on report the state of their fabric."""
+"""GPUs of this PCIe generation and later ones report the state of their fabric."""
 
 
 def judge_counted(hosts: Mapping[str, Mapping[str, int | None]], models: Mapping[str, str]) -> Judgement:

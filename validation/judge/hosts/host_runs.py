@@ -12,7 +12,7 @@ from validation.judge.hosts.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 MEASURED_FIO_GRACE_MS: Final = 1000
-"""The time by which fio's own runtime may be shorter than requested, because fio rounds it."""
+"""Maximum difference by which fio's own runtime may be shorter than requested, because fio rounds it."""
 
 
 def judge_boots(boots: Mapping[str, Sequence[str]], *, is_needed: bool) -> list[Judgement]:

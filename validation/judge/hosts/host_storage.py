@@ -1,6 +1,6 @@
 """Judges the storage of hosts: mounts, and files that one host wrote and another reads.
 
-Judges the load on all GPUs, too.
+It also judges the load on all GPUs (`judge_burn_in`).
 """
 
 from collections.abc import Mapping, Sequence

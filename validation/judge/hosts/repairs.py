@@ -1,4 +1,4 @@
-"""Names the repair of each fault of a host, by the documents of the maker of the faulty part.
+"""Names the repair of each fault of a host, from the documents of the manufacturer of the faulty part.
 
 The sources are in docs/reference/host-repairs.md, read on 2026-11-27.
 """

@@ -1,6 +1,4 @@
-"""Compares the state of the cluster with the expectation of a step: both are data, and the differences are
-sentences.
-"""
+"""Compares the state of the cluster with the expectation of a step, and returns the differences as sentences."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -17,7 +15,8 @@ class Expectation(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     Only the devices need not be exact: `same_gpu` and `gpus_in_use` give conditions on them.
 
     - `ended`: jobs that reached their time limit, and still exist without a pod.
-    - `or_else`: other states that are as good. Example: two teams are equal, and either may have to pause a job.
+    - `or_else`: alternative states that are also correct. Example: two teams are equal, and a job of either team may be
+      evicted.
 
     The keys of both are absent if there is none, as in records of older versions.
     """
@@ -35,7 +34,7 @@ class Expectation(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 
     @property
     def states(self) -> "tuple[Expectation, ...]":
-        """This state and the others that are as good."""
+        """This state and its correct alternatives."""
         return (self, *(self.or_else or ()))
 
     @property
@@ -147,7 +146,7 @@ def contradictions(
     """Return one line for each value for which the oracle and the expectation differ, except for the fields in
     `excused`. The oracle need agree with only one of the expected states.
 
-    Evictions and devices are not compared: the oracle divides one pool of GPUs and has no past.
+    Evictions and devices are not compared, because the oracle knows neither devices nor earlier states.
     """
     derived = Actual(
         allocated_milli=dict(division.allocated_milli),

@@ -17,7 +17,10 @@ class Violation(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The events up to `end_ms`, judged from `since_ms` on. `window_ms`: how long a gang may take to bind."""
+    """The events up to `end_ms`, judged from `since_ms` on.
+
+    `window_ms` is the maximum time for the binding of a gang.
+    """
 
     events: Sequence[Event]
     end_ms: int

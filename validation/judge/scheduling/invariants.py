@@ -58,7 +58,8 @@ def gpu_capacity(history: History) -> list[Violation]:
 
     Every holder names its devices.
 
-    If the kubelet of a node reports, a pod with whole GPUs holds the GPUs that the kubelet gave it, and none before.
+    If the kubelet of a node reports, a pod with whole GPUs holds the GPUs in the report. Before the report, it holds
+    none.
     """
     return wrong_states(history, _device_faults)
 
@@ -148,7 +149,7 @@ def _unprotected_claims(state: State) -> Iterator[str]:
 
 
 def interactive_never_evicted(history: History) -> list[Violation]:
-    """A workload that cannot be preempted is never evicted."""
+    """Return a workload that cannot be preempted is never evicted."""
     violations: dict[str, Violation] = {}
     for event in history.events:
         if isinstance(event, PodSeen) and event.eviction is not None and not event.preemptible:
@@ -158,11 +159,11 @@ def interactive_never_evicted(history: History) -> list[Violation]:
 
 
 def gang_all_or_none(history: History) -> list[Violation]:
-    """A gang has at least its minimum of bound pods, or none, except for a moment while it starts or ends.
+    """Return a gang has at least its minimum of bound pods, or none, except for a moment while it starts or ends.
 
     A gang is incomplete with at least one and fewer than `min_member` bound pods. A moment is `window_ms`. The time
-    begins with the event that made the gang incomplete. It ends with the event that ended this state, or at the end of
-    the history.
+    begins with the event that made the gang incomplete. It ends with the event that ended this state, or with the
+    history.
 
     Pods being deleted do not count as bound, finished ones do. A gang that the scenario deleted is not judged.
     """
@@ -178,7 +179,7 @@ def gang_all_or_none(history: History) -> list[Violation]:
 
 
 def nothing_vanishes(history: History) -> list[Violation]:
-    """A pod with GPUs ends only because it finished, was evicted, reached its time limit, or its workload was
+    """Return a pod with GPUs ends only because it finished, was evicted, reached its time limit, or its workload was
     deleted.
 
     A pod that ends while it is terminating counts as deleted, also if its phase becomes `Succeeded`.

@@ -1,4 +1,4 @@
-"""Violations that last: a wrong state, or a state that is wrong for too long.
+"""Finds violations that are states: a wrong state at any moment, or a state that lasts for too long.
 
 A violation is reported in every scenario during which it lasts, even if no event of that scenario caused it.
 """
@@ -36,10 +36,9 @@ def _note(first: dict[str, int], messages: Iterable[str], t_ms: int) -> None:
 
 
 def overdue_states(history: History, faults: Faults) -> list[Violation]:
-    """Return the faults that last for more than `window_ms` and do not end before the judged time begins.
+    """Return the faults that last for more than `window_ms`, without those that ended before the judged time.
 
-    The time of a fault begins with the event that caused it. It ends with the event that ended it, or at the end of the
-    history.
+    A fault lasts from the event that caused it to the event that ended it, or to the end of the history.
     """
     violations: list[Violation] = []
     wrong_since: dict[str, int] = {}

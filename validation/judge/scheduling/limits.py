@@ -64,7 +64,7 @@ class Runs:
 
 
 def interactive_time_limit(history: History) -> list[Violation]:
-    """An interactive job runs no longer than its project allows, plus the time that it takes to end it."""
+    """Return an interactive job runs no longer than its project allows, plus the time that it takes to end it."""
     violations = []
     for run in _runs(history):
         until_ms = history.end_ms if run.left_ms is None else run.left_ms
@@ -95,7 +95,7 @@ def _runs(history: History) -> list[Run]:
 
 
 def node_affinity(history: History) -> list[Violation]:
-    """A job of a project that is limited to groups of nodes runs only in these groups.
+    """Return a job of a project that is limited to groups of nodes runs only in these groups.
 
     A project can have different groups for training and for interactive jobs.
     """

@@ -20,7 +20,7 @@ def cordoned_node(history: History) -> list[Violation]:
 
 
 def placed_beside_cordoned(history: History) -> int:
-    """Return the number of pods that were placed while a node was cordoned, and could have been placed there."""
+    """Return the number of pods that were placed elsewhere while a suitable node was cordoned."""
     return sum(bool(state.cordoned) and event.t_ms >= history.since_ms for event, state in _placed(history))
 
 
@@ -45,8 +45,8 @@ class _Takeover:
 
 
 def nominations_last(history: History) -> list[Violation]:
-    """Nominations of a killed operator outlive it: each nominated pod gets its node, and no workload is evicted twice
-    for it.
+    """Nominations stay valid after their operator was killed: each nominated pod gets its node, and no workload is
+    evicted a second time for it.
     """
     violations = []
     for pod, node, again in _after_takeovers(history):

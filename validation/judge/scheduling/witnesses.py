@@ -1,6 +1,7 @@
 """Compares the devices of the scheduler's annotations with the reports of the kubelet and of the driver.
 
-The agent of a node passes both reports on. On a cluster without agents there are no reports, and so no subjects.
+The agent of a node writes both reports into the node's GpuNode. On a cluster without agents there are no reports, and
+so no subjects.
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from validation.judge.state import State, replay
 
 
 def kubelet_agrees(history: History) -> list[Violation]:
-    """The GPUs of a pod in the scheduler's annotation are those that the kubelet of its node gave it.
+    """Return the GPUs of a pod in the scheduler's annotation are those that the kubelet of its node gave it.
 
     The kubelet chooses the GPUs of a device plugin. The scheduler has `window_ms` to write them into the annotation. If
     a kubelet reports, it must report every pod that runs with whole GPUs at the end.
@@ -60,7 +61,7 @@ def unconfirmed(state: State) -> list[PodSeen]:
 
 
 def _otherwise_given(state: State) -> Iterator[str]:
-    """Yield the contradictions between the kubelets and the scheduler in this state, in words."""
+    """Yield a sentence for each contradiction between the kubelets and the scheduler in this state."""
     for pod in state.holding():
         given = state.given(pod)
         if given and given != set(pod.devices):
@@ -71,7 +72,7 @@ def _otherwise_given(state: State) -> Iterator[str]:
 
 
 def _elsewhere(state: State) -> Iterator[str]:
-    """Yield the contradictions between the drivers and the scheduler in this state, in words."""
+    """Yield a sentence for each contradiction between the drivers and the scheduler in this state."""
     for node in state.witnesses:
         for pod, index in _processes(state, node):
             if index not in pod.devices:

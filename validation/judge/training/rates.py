@@ -1,4 +1,4 @@
-"""Measures a rate: removes the warm-up by a rule, proves the steady state, and gives a mean with its interval."""
+"""Computes a mean rate with its confidence interval, after it has removed the warm-up and proved the steady state."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,8 @@ import msgspec
 GROUPS: Final = 10
 """Number of groups of consecutive windows.
 
-The interval is computed from the means of the groups. Neighbouring windows depend on each other; the means hardly do.
+The interval is computed from the means of the groups. Neighbouring windows are correlated, but the means of groups
+hardly are.
 """
 ROUNDS: Final = 5
 """Number of equal parts of the measurement whose rates are compared to prove the steady state."""

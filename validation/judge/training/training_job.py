@@ -1,4 +1,4 @@
-"""Judges a training job by the document that its container printed, and by the reports of kubelet and driver."""
+"""Judges a training job from the document that its container printed, and the reports of the kubelet and the driver."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -120,7 +120,7 @@ def _judge_outputs(check: JobCheck, outputs: Sequence[OutputSeen], during: Seque
 def _fault(
     job: TrainingJob, outputs: Sequence[OutputSeen], read: Sequence[tuple[OutputSeen, TrainingResult]]
 ) -> Judgement | None:
-    """Return the verdict on a job without exactly one document of a successful run; None if it has one."""
+    """Return the verdict on a job that did not print exactly one document of a successful run. None if it did."""
     unread = next((output for output in outputs if output.problem), None)
     failed = next((output for output in outputs if output.exit_code), None)
     if unread is not None:

@@ -75,7 +75,7 @@ class TrainingEnvironment(_Part, frozen=True):
 
 
 class TrainingWindow(_Part, frozen=True):
-    """A number of batches that were timed together. During `data_wait_ns` the training waited for images."""
+    """Several batches that were timed together. During `data_wait_ns` the training waited for images."""
 
     first_batch: int
     batches: int
@@ -156,7 +156,9 @@ def judge_training(result: TrainingResult) -> Judgement:
 
 
 def judge_mounts(result: TrainingResult, requested: int) -> Judgement:
-    """Judge whether the images came over the requested number of mounts, and a fair share of them over each."""
+    """Judge whether images were read from the requested number of mounts, and at least `LEAST_OF_A_MOUNT_PERMILLE` of
+    an equal share from each.
+    """
     unfinished = _judge_end(result)
     if unfinished is not None:
         return unfinished
@@ -177,7 +179,7 @@ def judge_mounts(result: TrainingResult, requested: int) -> Judgement:
 
 
 def judge_rate(result: TrainingResult, thresholds: Sequence[RateThreshold]) -> Judgement:
-    """Judge whether the rate reaches the threshold for these devices. Its interval counts, never the mean alone."""
+    """Judge whether the interval of the rate, not only its mean, reaches the threshold for these devices."""
     unfinished = _judge_end(result)
     if unfinished is not None:
         return unfinished

@@ -1,6 +1,7 @@
-"""The utilization of GPUs while jobs held them: the definition that the report prints, and the verdict.
+"""Measures and judges the utilization of GPUs while jobs held them. The report prints this definition.
 
-NVML reports the percentage of the last sample period in which a kernel ran, not how much of the GPU it filled.
+NVML reports the percentage of the last sample period in which a kernel ran. It does not report how much of the GPU the
+kernel used.
 
 The utilization of a GPU is the mean of these samples over the time in a window for which the GPU was held. Each sample
 is weighted with the time since the previous sample. The utilization of several GPUs is the mean of the utilizations of
@@ -234,7 +235,7 @@ def judge_utilization(use: Utilization, standard: Standard) -> Judgement:
     centi_percent, of_lowest = (
         use.centi_percent or 0,
         lowest.centi_percent or 0,
-    )  # without a gap every GPU has a value
+    )  # after this check every GPU has a value
     text = f"{percent_text(centi_percent)}, lowest {lowest.name} at {percent_text(of_lowest)}"
     if centi_percent < standard.minimum_percent * 100:
         return Judgement(Verdict.FAIL, f"{text}; at least {standard.minimum_percent} % are asked for")
@@ -254,7 +255,7 @@ def percent_text(centi_percent: int | None) -> str:
 
 
 def _unknown(use: Utilization, standard: Standard, window_ms: int) -> str:
-    """Return why the samples prove nothing; empty if they suffice."""
+    """Return the reason if the samples prove nothing, or an empty string."""
     gap = max(use.gpus, key=lambda gpu: gpu.max_gap_ms)
     if gap.max_gap_ms > MAX_GAP_MS:
         return f"nothing is known of {gap.name} for {seconds(gap.max_gap_ms)}"

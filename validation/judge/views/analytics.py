@@ -1,8 +1,10 @@
 """Judges the analytics pages: the GPUs that each project held over time, compared with the events of the API server.
 
-The answer is an array of objects. The key `of` is `read` (when the page was read), `point` (a minute of a project, from
-`at` on), or `summary` (of a project). In a run, `muster web` takes a sample each second. A point is the mean of the
-samples of its minute. A page may be `LATE_MS` behind.
+The answer is an array of objects. Its key `of` is `read` (the time of the read), `point` (a minute of a project from
+`at` on), or `summary` (of a project).
+
+In a run, `muster web` takes a sample each second. A point is the mean of the samples of its minute. A page may be
+`LATE_MS` behind.
 """
 
 import itertools
@@ -26,8 +28,9 @@ Held = Sequence[tuple[int, int]]
 
 
 def compare(events: Sequence[Event], answer: AnswerSeen, state: State, rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the differences between the page and the allocation over time, and between its summary and the present
-    allocation.
+    """Yield the differences between the page and the allocation over time.
+
+    Also compare its summary with the present allocation.
     """
     read = [row.get("at") for row in rows if text(row, "of") == "read"]
     if len(read) != 1 or not isinstance(read[0], int):

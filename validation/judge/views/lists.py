@@ -1,7 +1,7 @@
 """Judges the orchestrator's own lists, compared with the events of the API server.
 
 The lists are JSON, an array of objects. Only the fields named here are compared. A list is correct if it shows the
-state of some moment while the command made it. Projects that the run did not create are not compared.
+state at any moment between the start and the end of the command. Projects that the run did not create are not compared.
 """
 
 import functools
@@ -219,7 +219,7 @@ def _rest_of_job(key: Key, row: Row, members: Sequence[PodSeen], *, is_submitted
 def _status(key: Key, row: Row, members: Sequence[PodSeen], *, runs: bool, waits: bool) -> Iterator[str]:
     """Yield the difference in the status.
 
-    One word stands for all pods of a job; the problem of a pod takes precedence over `Running`.
+    A job has one status for all its pods. A problem of one pod has precedence over `Running`.
     """
     is_amiss = any(pod.phase == "Failed" or (pod.node and pod.cause is not None) for pod in members)
     if runs and not is_amiss:

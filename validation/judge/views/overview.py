@@ -106,7 +106,7 @@ def _figures(state: State, jobs: _Jobs, figures: Mapping[str, str]) -> Iterator[
 def _measured(state: State, figures: Mapping[str, str], held_milli: int) -> Iterator[str]:
     """Yield the differences in the figures that agents measure.
 
-    The page shows these figures only if an agent reports GPUs. Not more GPUs can be idle than are allocated.
+    The page shows these figures only if an agent reports GPUs. The idle GPUs cannot exceed the allocated GPUs.
     """
     idle, use = figures.get("Allocated, but idle", ""), figures.get("Utilization", "")
     if UNMEASURED in (idle, use) and idle == use:

@@ -1,4 +1,4 @@
-"""Compares texts and GPUs of the orchestrator's lists and pages, and words the differences."""
+"""Compares texts and GPUs of the orchestrator's lists and pages, and writes the differences as sentences."""
 
 import json
 import re
@@ -88,7 +88,9 @@ def spell(key: tuple[str, ...]) -> str:
 
 
 def plain(name: str) -> str:
-    """Return a shown name: unchanged if it is a valid name, else as JSON, which every page can contain."""
+    """Return a name for display: unchanged if it is valid, otherwise as a JSON string, so that it is safe on every
+    page.
+    """
     return name if _NAME.fullmatch(name) else short(name)
 
 

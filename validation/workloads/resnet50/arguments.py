@@ -16,7 +16,7 @@ exit codes:
   2    the command line is wrong
   10   data fault: a shard is missing or empty, a record cannot be read, storage does not answer
   11   device fault: too few GPUs, no memory on them, an error of CUDA or of another worker
-  12   the loss is no finite number any more
+  12   the loss is no longer a finite number
   143  stopped by SIGTERM; with --checkpoint_dir the next run continues
 """
 

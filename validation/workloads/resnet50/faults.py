@@ -1,4 +1,4 @@
-"""The faults that end a training run. Each has its own exit code, which shows the team that should look at it."""
+"""The faults that end a training run. Each has its own exit code, which shows the responsible team."""
 
 from typing import Final
 

@@ -57,7 +57,8 @@ def prepare(shape: Shape, images: int = 64) -> Material:
     size = min(NOISE_BYTES, max(1, shape.record_bytes // 16))
     noise = [Segment(jpeg.comment_head(size) + source.randbytes(size)) for _ in range(4)]
     blocks = 3 * -(-shape.width // 8) * -(-shape.height // 8)
-    # About 10 bits a coefficient; half of the record is the image, half the noise in its comments.
+    # A coefficient takes about 10 bits. Half of the record is the image, the other half is the noise in its
+    # comments.
     details = max(1, min(24, (shape.record_bytes // 2) * 8 // blocks // 10))
     count = min(images, shape.classes)
     return Material(noise, [Segment(_image(shape, number, details, source)) for number in range(count)])

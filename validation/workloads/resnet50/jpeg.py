@@ -1,4 +1,4 @@
-"""JPEG images without a picture and an encoder: the coefficients are written block by block.
+"""Writes synthetic JPEG images without an encoder: random coefficients, block by block.
 
 For the decoder, an image is as expensive as a photograph of the same size: the numbers of blocks, coefficients and
 bytes are equal. The format is baseline, 4:4:4, ITU-T T.81. The Huffman codes have a fixed length (4 and 8 bits), which

@@ -1,5 +1,4 @@
-"""The same measurement with the program of the paper's time, tf_cnn_benchmarks: the command line that NetApp's run.py
-executed.
+"""Makes the command line of tf_cnn_benchmarks that NetApp's run.py executed for the paper, for a comparison.
 
 It needs a container with TensorFlow 1 (the last is `nvcr.io/nvidia/tensorflow:23.03-tf1-py3`). Only NetApp's copy of
 tf_cnn_benchmarks has `--num_mounts` and `--mount_prefix`. For one mount they are left out, so that the public program

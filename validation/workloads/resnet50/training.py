@@ -44,7 +44,8 @@ class Trainer:
         self.worker = int(resolver.task_id or 0) if self.workers > 1 else 0
         with _as_device_fault():
             self._devices = _devices(options)
-            # Made before anything runs on a device: later, the workers can no longer connect to each other.
+            # Create the strategy before any operation runs on a device. Later, the workers can no longer
+            # connect to each other.
             self._strategy = _strategy(options, self.workers)
             keras.utils.set_random_seed(options.seed)
             keras.mixed_precision.set_global_policy(options.precision)
@@ -200,8 +201,9 @@ class Trainer:
         return window, per_mount, stop
 
     def _train_on_all(self, images: Any, labels: Any, mounts: Any, stop: Any) -> tuple[Any, Any, Any]:
-        """Train one batch on every device of every worker. Return the mean loss, the images of each mount, and the
-        stop votes.
+        """Train one batch on every device of every worker.
+
+        Return the mean loss, the images of each mount, and the sum of the stop votes of all devices.
         """
         loss, counts, stops = self._strategy.run(self._train, args=(images, labels, mounts, stop))
         reduce, operation = self._strategy.reduce, tf.distribute.ReduceOp.SUM
@@ -240,7 +242,8 @@ def _devices(options: Options) -> list[Any]:
     if count < options.num_devices:
         raise DeviceFault(f"{options.num_devices} {kind} devices are asked for, {count} are there")
     if kind == "GPU":
-        tf.config.set_visible_devices(present[: options.num_devices], kind)  # else each worker takes all GPUs
+        # Otherwise each worker would take all GPUs.
+        tf.config.set_visible_devices(present[: options.num_devices], kind)
     return [present[min(number, len(present) - 1)] for number in range(options.num_devices)]
 
 
