@@ -1,10 +1,11 @@
 """The error tree of muster.
 
-    MusterError ├── UsageError            the command or a file has an invalid value ├── ConfigurationError
-    kubeconfig, state directory or environment cannot be used ├── ClusterError          the Kubernetes API refused a
-    request, or did not answer (leaves in orchestrator.cluster.errors) ├── LabError              the lab cannot be
-    built, started or stopped (leaves in musterlab.errors) └── ValidationError       a scenario or report cannot be read
-    (leaves in validation.errors)
+    MusterError
+    ├── UsageError            the command or a file has an invalid value
+    ├── ConfigurationError    kubeconfig, state directory or environment cannot be used
+    ├── ClusterError          the Kubernetes API refused or did not answer (leaves in orchestrator.cluster.errors)
+    ├── LabError              the lab cannot be built, started or stopped (leaves in musterlab.errors)
+    └── ValidationError       a scenario or report cannot be read (leaves in validation.errors)
 
 Only the command line turns an error into an exit code. Every message is one line with the problem and, if it is
 known, the remedy.

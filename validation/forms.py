@@ -1,4 +1,4 @@
-"""Writes the keys and types of all objects of a record and its log: as a page, and as a table of the second verifier."""
+"""Writes the keys and types of all objects of a record and its log: as a page, and as the second verifier's table."""
 
 import textwrap
 from pathlib import Path

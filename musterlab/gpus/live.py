@@ -47,7 +47,8 @@ class NodeGpus:
     def __init__(self, lab: Lab, node: str | None = None) -> None:
         """Find the node. `node` can be omitted if the lab has only one.
 
-        Raises: UsageError: the lab has no such node, no node with GPUs, or several and `node` is omitted.
+        Raises:
+            UsageError: the lab has no such node, no node with GPUs, or several and `node` is omitted.
         """
         nodes = sorted(path.parent.name for path in (lab.state_directory / plan.FOLDER).glob("*/gpus/"))
         if not nodes:

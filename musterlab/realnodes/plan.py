@@ -93,7 +93,8 @@ def prepare(
 ) -> None:
     """Write the files for the processes of the nodes. The certificates of the lab must exist.
 
-    Raises: OSError: something cannot be written, or the path of the state directory is too long for a socket.
+    Raises:
+        OSError: something cannot be written, or the path of the state directory is too long for a socket.
     ValueError: a file of `image_archives` is not an OCI archive.
     """
     folder = directory / FOLDER

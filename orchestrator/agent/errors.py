@@ -1,7 +1,8 @@
 """Sources that the agent cannot reach. The agent continues without them.
 
-MusterError ├── NvmlUnavailable     the driver's library is not there, or does not answer └── KubeletUnreachable  the
-kubelet's pod-resources socket does not answer
+MusterError
+├── NvmlUnavailable     the driver's library is not there, or does not answer
+└── KubeletUnreachable  the kubelet's pod-resources socket does not answer
 """
 
 from orchestrator.errors import MusterError

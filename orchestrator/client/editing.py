@@ -3,9 +3,10 @@
 Kubernetes never lets the image and the PriorityClass in the template of a Job change. Resources can change only from
 1.36 on, for a suspended Job. So an edit replaces the Job by another one of the same name:
 
-    create a suspended copy, NAME-edit   the API server checks the change; from here on nothing is lost hand Services
-    and Ingresses to it    they would be deleted with the Job delete the Job, create its successor hand them to the
-    successor, and delete the copy
+    create a suspended copy, NAME-edit   the API server checks the change; from here on nothing is lost
+    hand Services and Ingresses to it    they would be deleted with the Job
+    delete the Job, create its successor
+    hand them to the successor, and delete the copy
 
 If a step fails, the copy stays, and the next edit of NAME continues from it. The template of a StatefulSet can change.
 

@@ -5,12 +5,14 @@ controllers create a group only after other groups run or have ended. The gang d
 `later`, because it would wait forever.
 
     JobSet            every replicated job with all pods of all its Jobs; those that wait for others (`dependsOn`,
-    `InOrder`) are later LeaderWorkerSet   each group is a gang: leader and workers; workers that are created after the
-    leader are later RayCluster        the head, and of each group of workers `minReplicas` PyTorchJob, TFJob,
-    XGBoostJob, PaddleJob, JAXJob `runPolicy.schedulingPolicy.minAvailable`; without it all replicas, or the minimum of
-    elastic workers MPIJob            the same; a launcher that is created when the workers are ready is not required
-    TrainJob, RayJob  the gang of the JobSet or RayCluster that it creates any other         one pod: Deployment,
-    StatefulSet, Job
+                      `InOrder`) are later
+    LeaderWorkerSet   each group is a gang: leader and workers; workers that are created after the leader are later
+    RayCluster        the head, and of each group of workers `minReplicas`
+    PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob
+                      `runPolicy.schedulingPolicy.minAvailable`, else all replicas, or the minimum of elastic workers
+    MPIJob            the same; a launcher that is created when the workers are ready is not required
+    TrainJob, RayJob  the gang of the JobSet or RayCluster that it creates
+    any other         one pod: Deployment, StatefulSet, Job
 
 The fields are those of `cluster.controller_objects`. The labels and rules come from the same trees:
 jobset: labels in api/jobset/v1alpha2/jobset_types.go; pkg/webhooks/pod_webhook.go refuses the other pods of a Job with

@@ -1,8 +1,10 @@
 """Finds the workload of a pod by following its owners to the topmost one that counts. Pure.
 
-    pod ──> Job ──> JobSet            the workload is the JobSet pod ──> ReplicaSet ──> Deployment the Deployment pod
-    ──> Job ──> CronJob           the Job: each Job of a CronJob is a workload of its own pod ──> Thing
-    the Thing, of any kind pod                               the pod; or all pods of its name, if they request a gang
+    pod ──> Job ──> JobSet            the workload is the JobSet
+    pod ──> ReplicaSet ──> Deployment the Deployment
+    pod ──> Job ──> CronJob           the Job: each Job of a CronJob is a workload of its own
+    pod ──> Thing                     the Thing, of any kind
+    pod                               the pod; or all pods of its name, if they request a gang
 
 An owner of a kind that `controllers` does not know counts if it can be read. An owner in another namespace does not
 count, because users can write any owner reference into a pod.

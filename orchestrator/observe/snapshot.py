@@ -1,8 +1,8 @@
 """The conversion of nodes, pods and owners to the planner's snapshot. Pure.
 
 The pods with the same topmost owner (`owners`) are one workload; a pod without an owner is a workload of one pod. A
-workload is as old as its owner, so an evicted job keeps its position in the queue. Kubernetes' timestamps are whole
-seconds. A more precise time of `muster submit` counts if it is within a second of the timestamp.
+workload has the age of its owner, so an evicted job keeps its queue position. Kubernetes' timestamps are whole seconds.
+A more precise time of `muster submit` counts if it is within a second of the timestamp.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,8 +1,9 @@
 """The handling of unreadable objects: such an object is skipped and reported, and all others are read.
 
-read ──> readable ───────────────────────────────────> snapshot └────> unreadable: a pending pod ──────────────────>
-stays pending, with the reason a pod that holds GPUs ──────────> keeps the known GPUs; if they are unknown, all of its
-node a node, a project, a budget ────> is left out (a budget: no pod of its namespace is evicted)
+read ──> readable ───────────────────────────────────> snapshot
+  └────> unreadable: a pending pod ──────────────────> stays pending, with the reason
+                     a pod that holds GPUs ──────────> keeps its known GPUs; if unknown, all of its node
+                     a node, a project, a budget ────> is left out (a budget: no pod of its namespace is evicted)
 """
 
 import logging

@@ -1,9 +1,14 @@
 """The queue order: the most deprived project first, compared again after each start; then by priority, then by age.
 
 Projects are compared level by level by these keys. Their use includes their next workload:
-1. not above the fair share; 2. within the quota; 3. higher priority; 4. no request for a resource without entitlement;
-5. smaller use divided by entitlement, with the next workload, then without it; 6. the smaller entitlement; 7. older, by
-  name.
+
+1. not above the fair share
+2. within the quota
+3. higher priority
+4. no request for a resource without entitlement
+5. smaller use divided by entitlement, with the next workload, then without it
+6. smaller entitlement
+7. older, then by name
 """
 
 import heapq

@@ -1,14 +1,15 @@
-"""The guard against workloads whose first decision crashes the process: the leader records new workloads before it
-decides on them.
+"""The guard against workloads whose first decision crashes the process: the leader records them before the decision.
 
-If a decision exhausts the memory or crashes in a library, no error is raised that `quarantine` could catch. Before the
-leader decides on a workload for the first time, it writes the workload's id into the ConfigMap
+If a decision exhausts the memory or crashes in a library, it raises no error that `quarantine` could catch.
+Before the leader decides on a workload for the first time, it writes the workload's id into the ConfigMap
 `muster-first-decisions`. After the decision has returned, the leader clears the list.
 
-    leader ends during a decision ──> the next leader finds the ids one of these workloads has an outcome: the decision
-    had returned, so none is a suspect none has an outcome: all are suspects it first decides without the suspects, so
-    that all other workloads get their GPUs then it tries the suspects: in groups if they are many, otherwise one by one
-    a leader ends with a single suspect, which has been in a crash before ──> that workload is set aside
+    leader ends during a decision ──> the next leader finds the ids
+        one of these workloads has an outcome: the decision had returned, so none is a suspect
+        none has an outcome: all are suspects
+        it first decides without the suspects, so that all other workloads get their GPUs
+        then it tries the suspects: in groups if they are many, otherwise one by one
+    leader ends with a single suspect that was in a crash before ──> that workload is set aside
 
 Details and alternatives: docs/decisions/first-decisions.md.
 """

@@ -1,8 +1,8 @@
 """The guard against objects that crash the process when it reads them, or whose handling raises unknown errors.
 
-    process crashes on an object ──> its next start finds the name (`last_object`) and counts it in the ConfigMap the
-    second time, in any replica ──> the object is set aside: no process reads it any more an observer of an object
-    raises ──> the object is left out, and the others are observed
+    process crashes on an object ──> its next start finds the name (`last_object`) and counts it in the ConfigMap
+    the second time, in any replica ──> the object is set aside: no process reads it any more
+    an observer of an object raises ──> the object is left out, and the others are observed
 
 If a bound pod cannot be read, its node gets no new pods, because its use of the node is unknown. `first_decisions`
 handles workloads on which a decision crashes.

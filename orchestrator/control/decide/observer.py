@@ -125,8 +125,7 @@ class Observer:
         self.gpu_nodes: dict[str, GpuNode] = {}
         self._agents = (self._cache(GPU_NODES, GpuNode, self._gpu_node_changed),) if with_gpu_nodes else ()
         self._protections = tuple(self._protections_of_projects())
-        # decisions use only age and owner of these, so a change wakes the loop only if a pod waits for this
-        # owner
+        # decisions use only their age and owner; a change wakes the loop only if a pod waits for the owner
         self.jobs, self.stateful_sets, self.replica_sets = owners = tuple(
             self._cache(resource, Object, self._owner_changed, metadata_only=True)
             for resource in (JOBS, STATEFUL_SETS, REPLICA_SETS)

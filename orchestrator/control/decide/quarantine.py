@@ -1,11 +1,11 @@
 """Finds the objects with which the planner raises an error, and decides without them. No input or output.
 
-    plan ── raises ──> halve the workloads ──> few culprits ──> plan without them ──> decided └──> many: halve nodes,
-    then projects ──> the result with which more pods start
+    plan ── raises ──> halve the workloads ──> few culprits ──> plan without them ──> decided
+                                          └──> many: halve nodes, then projects ──> the result with more starts
 
-A running culprit keeps its devices: it stays in the snapshot as pods without constraints. If the planner still raises,
-its devices count as used by another scheduler. Later decisions leave out a culprit for a time that doubles with each
-relapse. If the culprit changes, the next decision includes it.
+A running culprit keeps its devices: it stays in the snapshot as pods without constraints. If the planner still
+raises, its devices count as used by another scheduler. Later decisions leave out a culprit for a time that doubles with
+each relapse. If the culprit changes, the next decision includes it.
 """
 
 import logging

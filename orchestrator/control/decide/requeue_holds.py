@@ -7,9 +7,10 @@ In the meantime the job would be in no queue. Younger jobs would get free GPUs, 
 would be computed without the job. So a copy of the evicted pod stands in for its successor. Decisions treat it like any
 pending pod, and its placement is reserved for the successor.
 
-    evicted, runs for its grace ──> ended, holds nothing ──────────────> successor there (in the caches until the Job
-    controller has counted it) the pod holds its GPUs          the copy is pending                  the successor is
-    pending
+    evicted, runs for its grace ──> ended, holds nothing ──────────────> successor there
+                                    (in the caches until the Job
+                                     controller has counted it)
+    the pod holds its GPUs          the copy is pending                  the successor is pending
 
 The only input is the watch of pods, which shows the end of a pod before the creation of its successor. A terminating
 pod that still runs has no stand-in: its end can be minutes away, and GPUs would be reserved for that long.
