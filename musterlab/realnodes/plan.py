@@ -95,7 +95,7 @@ def prepare(
 
     Raises:
         OSError: something cannot be written, or the path of the state directory is too long for a socket.
-    ValueError: a file of `image_archives` is not an OCI archive.
+        ValueError: a file of `image_archives` is not an OCI archive.
     """
     folder = directory / FOLDER
     folder.mkdir(mode=0o700)
