@@ -88,6 +88,7 @@ def _submit(ctx: click.Context, values: Values, framework: str = "") -> int:
     from orchestrator.cli.submit_request import SubmitRequest
 
     with naming_flags(flags.FLAGS):
+        values = _with_file(ctx, values)
         options = _options(values)
         request = SubmitRequest(ctx, values, framework)
         problem = _problem(request)
@@ -141,6 +142,14 @@ def _submit(ctx: click.Context, values: Values, framework: str = "") -> int:
             if options.dry_run != "client" or project is None or needs_cluster:
                 raise  # only the cluster knows the size of a clone's source, and the uid of a job
             return _render_without_cluster(request, project, error)
+
+
+def _with_file(ctx: click.Context, values: Values) -> Values:
+    if values["template"] is None:
+        return values
+    from orchestrator.cli.template_values import with_template_file
+
+    return with_template_file(ctx, values)
 
 
 def _options(values: Values) -> _Options:

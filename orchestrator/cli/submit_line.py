@@ -9,6 +9,7 @@ from orchestrator.cli.settings import Settings
 from orchestrator.cli.submit import submit
 from orchestrator.cli.submit_options import FLAGS
 from orchestrator.cli.submit_request import SubmitRequest
+from orchestrator.cli.template_values import with_template_file
 from orchestrator.errors import UsageError
 from orchestrator.submit.submission import Submission
 
@@ -24,7 +25,7 @@ def read_submission(words: Sequence[str]) -> tuple[Submission, str | None]:
         add_common_options(submit)
     settings = Settings()
     with submit.make_context("submit", list(words), obj=settings) as ctx:
-        values = dict(ctx.params)
+        values = with_template_file(ctx, ctx.params)
         values["image"] = values["image"] or _NO_IMAGE
         with naming_flags(FLAGS):
             request = SubmitRequest(ctx, values)

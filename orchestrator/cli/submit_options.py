@@ -270,8 +270,8 @@ ABOUT: Final = (
     _text("-u", "--user", help="Name of the submitting user; default: the current user of this machine."),
     _text(
         "--template",
-        metavar="NAME",
-        help="Take options that are not given from this template.",
+        metavar="NAME|FILE",
+        help="Take options that are not given from this template, or from this file (with a / or .yaml).",
         shell_complete=completing("templates"),
     ),
     click.option(

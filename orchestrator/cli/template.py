@@ -1,6 +1,5 @@
 """`muster template`: defaults and required values for flags of submit that the command line does not set."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,16 +81,16 @@ def create_template(
     of_cluster: bool | None,
 ) -> None:
     """Create a template from a file or from --set and --require."""
+    from dataclasses import replace
+
     from orchestrator.names import TEMPLATES_NAMESPACE
     from orchestrator.submit.templates import Template, check
 
     text = _text(file, settings, required)
     draft = Template(_name(name), TEMPLATES_NAMESPACE, description, bool(is_default), text)
-    check(draft, _kinds())
+    check(replace(draft, file="" if file is None else str(file)), _kinds())
 
     async def create(client: "AsyncClient") -> "Template":
-        from dataclasses import replace
-
         namespace = TEMPLATES_NAMESPACE if of_cluster else (await client.scope()).namespace
         placed = replace(draft, namespace=namespace)
         await client.create_template(placed)
@@ -180,7 +179,9 @@ def _text(file: Path | None, settings: tuple[str, ...], required: tuple[str, ...
     if (file is not None) == bool(settings or required):
         raise UsageError("give the values either with -f/--file or with --set and --require")
     if file is not None:
-        return _read(file)
+        from orchestrator.cli.template_values import read_template
+
+        return read_template("-f/--file", file)
     values: dict[str, Any] = {}
     for setting in settings:
         flag, equals, value = setting.partition("=")
@@ -197,12 +198,3 @@ def _scalar(text: str) -> str | int | bool:
     if text in ("true", "false"):
         return text == "true"
     return int(text) if text.isascii() and text.isdecimal() and str(int(text[:18])) == text else text
-
-
-def _read(file: Path) -> str:
-    try:
-        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"-f/--file {file}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"-f/--file {file}: is no text in UTF-8") from error

@@ -1,12 +1,15 @@
 """Adds values of templates to the parsed flags of a command."""
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from orchestrator.cli.options import TAIL_KEY
+from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.submit.templates import Kind, Template
@@ -45,6 +48,30 @@ def with_templates(
         option = options[flag]
         filled[option.name or ""] = option.type_cast_value(ctx, value)
     return filled
+
+
+def with_template_file(ctx: click.Context, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a command's parameters, completed by the file that `--template` names, if it names a file.
+
+    A template whose name ends with .yaml or .yml, or has a /, is a file. Raises UsageError with file and line.
+    """
+    file = values["template"]
+    if file is None or not ("/" in file or file.endswith((".yaml", ".yml"))):
+        return dict(values)
+    from orchestrator.submit.templates import Template
+
+    template = Template(file, "", text=read_template("--template", Path(file)), file=file)
+    return with_templates(ctx, values, [template]) | {"template": None}
+
+
+def read_template(option: str, file: Path) -> str:
+    """Return the text of a file; `-` is the standard input. Raises UsageError."""
+    try:
+        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{option} {file}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{option} {file}: is no text in UTF-8") from error
 
 
 def kinds_of(command: click.Command) -> "dict[str, Kind]":

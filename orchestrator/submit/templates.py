@@ -8,6 +8,8 @@ operator's. Its key `values` is YAML: the long names of submit's flags, each wit
     gpu: {required: true}
     environment: [DATA=/data, "HOME=/home/$USER"]
 
+A file on the submitter's machine can be a template too. Messages about it name the file and the line.
+
 These templates apply: the named one, then the project's default, then the cluster's. The command line has precedence
 over all, and an earlier template over a later one. Repeatable flags are joined: variables by their name, mounts by
 their path. `$NAME` is a variable of the submitter's environment, `$$` a dollar sign.
@@ -22,8 +24,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+import yaml
+
 from orchestrator import names
-from orchestrator.bounded_yaml import small_yaml
+from orchestrator.bounded_yaml import LOADER, small_yaml
 from orchestrator.errors import MusterError, UsageError
 
 if TYPE_CHECKING:
@@ -43,6 +47,7 @@ _ALTERNATIVES: Final = (
     frozenset({"command", "args"}),
 )
 """Groups of flags that exclude each other: a flag that is set replaces a template's values for its group."""
+_FOR_COMMAND_LINES: Final = frozenset({"name", "template", "dry-run", "attach", "wait"})
 _WHOLE: Final = frozenset({"command", "args"})
 """Repeatable flags whose order matters: their lists are replaced, never joined."""
 
@@ -76,13 +81,26 @@ class FlagDefault:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """One template. `text` is its values in YAML. Only `fields` parses it, so that invalid templates can be listed."""
+    """One template. `text` is its values in YAML. Only `fields` parses it, so that invalid templates can be listed.
+
+    `file` is the path of a template that is a file of the submitter.
+    """
 
     name: str
     namespace: str
     description: str = ""
     is_default: bool = False
     text: str = ""
+    file: str = ""
+
+    def where(self, flag: str = "") -> str:
+        """Return the subject of a message about the template: of a file the path, and the line that sets the flag."""
+        if not self.file:
+            return f"the template {self.name}"
+        if not flag:
+            return self.file
+        line = next((line for key, line in _keys(self.text) if key == flag), None)
+        return self.file if line is None else f"{self.file}, line {line},"
 
     @property
     def is_of_cluster(self) -> bool:
@@ -91,15 +109,18 @@ class Template:
 
     def fields(self) -> dict[str, FlagDefault]:
         """Return the settings by the long name of the flag, without dashes. Raises UsageError."""
-        label = f"the template {self.name}"
+        label = self.where()
         try:
             values = small_yaml(self.text)
         except ValueError as error:
             raise UsageError(f"{label} is no YAML: {' '.join(str(error).split())}") from error
         if not isinstance(values, dict | None):
             raise UsageError(f"{label} cannot be used: its values must be a mapping of flags to values")
-        items = (values or {}).items()
-        return {str(key).replace("_", "-"): _field(label, str(key), entry) for key, entry in items}
+        keys = [key for key, _ in _keys(self.text)] if values else []
+        if twice := next((key for key in keys if keys.count(key) > 1), None):
+            raise UsageError(f"{label} cannot be used: it sets {twice} twice")
+        items = {str(key).replace("_", "-"): entry for key, entry in (values or {}).items()}
+        return {key: _field(self.where(key), key, entry) for key, entry in items.items()}
 
 
 def template_of(config_map: ConfigMap) -> Template:
@@ -192,8 +213,16 @@ class _Anything(dict[str, str]):
 def _known(template: Template, flag: str, kinds: Mapping[str, Kind]) -> Kind:
     kind = kinds.get(flag)
     if kind is None:
-        raise UsageError(f"the template {template.name} sets {flag}, which is no flag of submit")
+        more = " for templates: give it on the command line" if flag in _FOR_COMMAND_LINES else ""
+        raise UsageError(f"{template.where(flag)} sets {flag}, which is no flag of submit{more}")
     return kind
+
+
+def _keys(text: str) -> list[tuple[str, int]]:
+    """Return the flags of a mapping in YAML, each with its line from 1."""
+    node = yaml.compose(text, LOADER)
+    pairs = node.value if isinstance(node, yaml.MappingNode) else []
+    return [(str(key.value).replace("_", "-"), key.start_mark.line + 1) for key, _ in pairs]
 
 
 def _field(label: str, key: str, entry: Any) -> FlagDefault:
@@ -227,13 +256,13 @@ def _typed(template: Template, flag: str, kind: Kind, value: Any, environ: Mappi
         return value
     if kind is Kind.SWITCH and isinstance(value, bool):
         return value
-    raise UsageError(f"the template {template.name} sets {flag} to {value!r}: it takes {kind.value}")
+    raise UsageError(f"{template.where(flag)} sets {flag} to {value!r}: it takes {kind.value}")
 
 
 def _many(template: Template, flag: str, value: Any, environ: Mapping[str, str]) -> tuple[str, ...]:
     listed = value if isinstance(value, tuple) else (value,)
     if any(isinstance(text, bool) for text in listed):
-        raise UsageError(f"the template {template.name} sets {flag} to {value!r}: it takes {Kind.MANY.value}")
+        raise UsageError(f"{template.where(flag)} sets {flag} to {value!r}: it takes {Kind.MANY.value}")
     return tuple(_expanded(template, flag, str(text), environ) for text in listed)
 
 
@@ -242,11 +271,11 @@ def _expanded(template: Template, flag: str, text: str, environ: Mapping[str, st
         return string.Template(text).substitute(environ)
     except KeyError as error:
         raise UsageError(
-            f"the template {template.name} uses ${error.args[0]} in {flag}: set this variable, or give --{flag}"
+            f"{template.where(flag)} uses ${error.args[0]} in {flag}: set this variable, or give --{flag}"
         ) from error
     except ValueError as error:
         raise UsageError(
-            f"the template {template.name} has a $ in {flag} that names no variable: write $$ for a dollar sign"
+            f"{template.where(flag)} has a $ in {flag} that names no variable: write $$ for a dollar sign"
         ) from error
 
 
@@ -269,4 +298,4 @@ def _require(read: Iterable[tuple[Template, Mapping[str, FlagDefault]]], chosen:
         for flag, field in fields.items():
             group = next((group for group in _ALTERNATIVES if flag in group), {flag})
             if field.required and not group & chosen.keys():
-                raise UsageError(f"--{flag} is missing: the template {template.name} requires it")
+                raise UsageError(f"--{flag} is missing: {template.where(flag)} requires it")
