@@ -1,1 +1,4 @@
-"""From bare hosts to a verified cluster: site file, plan, journal, and the playbooks run stage by stage."""
+"""The installer.
+
+It brings bare hosts to a verified cluster: site file, plan, journal, and a playbook for each stage.
+"""

@@ -12,7 +12,7 @@ from orchestrator.progress import printable
 
 _MAX_CHARACTERS = 600
 _LOGGED = re.compile(r"[IW]\d{4} \d\d:\d\d:")
-"""The start of a line of information or warning that a program of Kubernetes logs."""
+"""The prefix of klog, with which programs of Kubernetes begin log lines of the levels info and warning."""
 
 
 @dataclass(frozen=True)

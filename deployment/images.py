@@ -52,7 +52,7 @@ def problems(site: Site) -> Iterator[Finding]:
 
 
 def notes(site: Site) -> Iterator[str]:
-    """Yield the images that a registry may replace: without a digest, and with a moving tag or no tag."""
+    """Yield the images whose content can change in the registry: no digest, and a moving tag or no tag."""
     for place, text in named(site):
         match = _REFERENCE.fullmatch(text)
         if match is None or match["digest"] or (match["tag"] or "latest").lower() not in _MOVING:

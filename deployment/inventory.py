@@ -83,10 +83,12 @@ def directory_of(site: str, state_dir: Path | None) -> Path:
 
 
 def kubeconfig(site: Site, directory: Path) -> Path:
-    """Return the kubeconfig that the site file names. Without one, return the kubeconfig that DeepOps writes or, if the
-    site installs no Kubernetes, that the environment names.
+    """Return the kubeconfig that the site file names.
 
-    A site that installs its own Kubernetes never uses the cluster that the environment happens to name.
+    Without one, return the kubeconfig that DeepOps writes. If the site installs no Kubernetes, return the one in the
+    environment.
+
+    So a site that installs Kubernetes never uses another cluster that the environment names.
     """
     path = site.get("kubernetes", "kubeconfig")
     if path:

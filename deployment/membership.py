@@ -22,7 +22,7 @@ from orchestrator.names import WORKLOAD_LABEL
 from orchestrator.progress import Reporter
 
 LOST: Final = "deepops_lost=true"
-"""The variable by which a removal does not reset its host."""
+"""The variable for the removal of a lost host: its node is deleted, and the host is not reset."""
 
 
 def entry(directory: Path, state_dir: Path | None, host: str) -> tuple[str, str]:
@@ -41,7 +41,10 @@ def entry(directory: Path, state_dir: Path | None, host: str) -> tuple[str, str]
 
 
 def refused_added(site: Site, names: Sequence[str], decisions: Sequence[StagePlan]) -> list[Finding]:
-    """Return added hosts of the control plane or etcd. Raises UsageError if Kubernetes is due on other hosts too."""
+    """Return a finding for each added host of the control plane or etcd, which cannot be added alone.
+
+    Raises UsageError if Kubernetes is due on other hosts too.
+    """
     if not set(names) <= site.hosts.keys():
         raise UsageError(
             f"--add is a list of hosts of {site.document.path}, separated by commas; no patterns and groups"

@@ -55,7 +55,7 @@ def not_applicable(stage: Stage, site: Site, groups: dict[str, list[str]], *, bu
 
 
 def content_digest(stage: Stage, content: Content) -> str:
-    """Return the SHA-256 of a stage's playbook and role: a changed task is a reason to run it again.
+    """Return the SHA-256 of a stage's playbook and role, so that a changed task makes the stage due again.
 
     Bytecode is left out: Ansible writes it into the role while the stage runs.
     """

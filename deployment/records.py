@@ -38,7 +38,10 @@ class Records:
             self._write(record, "adopted")
 
     def forget(self, host: str, stages: Iterable[Stage], inputs: SiteInputs, run: str) -> None:
-        """Write the records of the site without a host, so that no stage is due only because the host left."""
+        """Write the records of the site without a removed host.
+
+        Otherwise stages would be due because their hosts changed.
+        """
         records = self.last()
         for stage in stages:
             record = inputs.without(host, stage, records.get(stage.name))

@@ -1,4 +1,4 @@
-"""One command on a site with its options, as the journal keeps it so that a later run can continue."""
+"""One command on a site with its options. The journal stores it, so that a later run can continue."""
 
 import shlex
 from dataclasses import dataclass

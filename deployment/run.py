@@ -1,4 +1,6 @@
-"""One run on a site: plan, stage after stage, a journal line for each, and a failure with the command to continue."""
+"""One run on a site: makes the plan, runs the stages, writes the journal, and reports a failure with the command to
+continue.
+"""
 
 import contextlib
 import json

@@ -25,7 +25,7 @@ _OF_THIS_MACHINE: Final = (
 
 
 def problems(site: Site) -> Iterator[Finding]:
-    """Yield hosts that share an address, and roles and marks of maintenance with which no cluster can work."""
+    """Yield hosts that share an address. Also yield roles and marks of maintenance that would break any cluster."""
     yield from _reserved_names(site)
     owners: dict[str, str] = {}
     for name, host in site.hosts.items():

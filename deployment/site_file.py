@@ -141,7 +141,7 @@ def _reference_problems(site: Site) -> Iterator[str]:
 
 
 def _text_problems(site: Site) -> Iterator[str]:
-    """Yield texts that a terminal would obey or Ansible would run, and URLs with a password in them.
+    """Yield texts with control characters or Ansible templates, and URLs that contain a password.
 
     All text is data, except a variable of vault.yml.
     """

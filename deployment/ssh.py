@@ -1,4 +1,4 @@
-"""The options of `ssh` for the hosts of a site: host keys that must be known, and the jump host where there is one."""
+"""The options of `ssh` for the hosts of a site: known host keys are required, and the jump host is used, if any."""
 
 import shlex
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any, Final
 from deployment.site import Site
 
 DIRECT: Final = "none"
-"""The value of a host's `jump` if SSH reaches it directly although `access.jump` names a jump host for the site."""
+"""The value of a host's `jump` for a direct connection, although `access.jump` names a jump host for the site."""
 
 CHECKED: Final = ("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes")
 """Options of every connection: `ssh` asks nothing on the terminal, and refuses an unknown host key."""

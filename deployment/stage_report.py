@@ -20,7 +20,7 @@ class StageReport:
     log: Path
 
     def say_end(self, label: str, result: str) -> None:
-        """Print for each host the number of changes, and how the stage ended."""
+        """Print the number of changes for each host, and the result of the stage."""
         for host, counts in sorted(self.outcome.hosts.items()):
             bad = counts["failures"] + counts["dark"]
             would = "would change" if self.request.check else "changed"

@@ -1,7 +1,7 @@
 """The subreaper: starts ansible-playbook for muster and ends every process of the run when the run ends.
 
-ansible-runner kills only ansible-playbook, and a killed muster kills no process. Ansible's workers have sessions of
-their own. Without the subreaper, the workers, or the DeepOps that one of them runs, would continue beside the next run.
+ansible-runner kills only ansible-playbook, and a killed muster kills no process. Ansible's workers have their own
+sessions, so they and their children, such as DeepOps, would continue during the next run.
 
 This process adopts them all (PR_SET_CHILD_SUBREAPER). On a signal, or when muster dies, it ends every descendant. It
 holds a lock until then.

@@ -1,6 +1,6 @@
 """The optional audit log of the API server: each request with its user, and the role that allowed it.
 
-`MUSTER_LAB_AUDIT` names a directory in which each lab writes a log; it stays there after the lab has ended.
+`MUSTER_LAB_AUDIT` names a directory in which each lab writes a log. The log stays after the lab has ended.
 """
 
 import json

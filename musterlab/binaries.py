@@ -25,7 +25,7 @@ _VERSION_SECONDS = 10
 
 @dataclass(frozen=True)
 class Binaries:
-    """The programs by name (`etcd`, `kube-apiserver`, ...), and where they were found."""
+    """The programs by name (`etcd`, `kube-apiserver`, ...), and their source."""
 
     source: str
     paths: Mapping[str, Path]
@@ -81,7 +81,10 @@ def _from_cache(directory: Path, programs: tuple[str, ...]) -> Binaries | _NotFo
 
 
 def _rejection(binaries: Binaries) -> str:
-    """Return why the found programs cannot be used; empty if they can. containerd 1 is too old for the kubelet."""
+    """Return why the found programs cannot be used, for example because containerd 1 is too old for the kubelet.
+
+    Empty if they can be used.
+    """
     if "containerd" not in binaries.paths:
         return ""
     try:

@@ -288,7 +288,7 @@ class Go:
         return done
 
     def module_folder(self, module: str) -> Path:
-        """Return where the sources of a module of the build list lie. Raises BinariesError."""
+        """Return the directory with the sources of a module of the build list. Raises BinariesError."""
         lines = self._run(["list", "-m", "-f", "{{.Dir}}", module], lambda _line: None)
         return Path(lines[0])
 

@@ -15,7 +15,7 @@ from orchestrator.progress import Reporter
 
 NAME: Final = "kube-scheduler"
 REQUESTS_PER_SECOND: Final = 10_000
-"""The scheduler's `qps` and `burst`: more requests per second than the API server of any machine answers."""
+"""The scheduler's `qps` and `burst`. The value is above the capacity of any API server, so it is no limit."""
 _USER: Final = "system:kube-scheduler"
 """The user of the scheduler. Each API server creates the rights of this user at its start."""
 

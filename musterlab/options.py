@@ -28,7 +28,9 @@ def lab_options(function: _Command) -> _Command:
 
 
 def errors_as_lines(function: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with each MusterError as one line and an exit code, for any command line with this group."""
+    """Return the command with errors handled: it prints a MusterError as one line and exits with a code, in any command
+    line.
+    """
 
     @wraps(function)
     def command(*arguments: Any, **options: Any) -> None:

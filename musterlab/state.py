@@ -1,4 +1,4 @@
-"""The state directory of a lab: its creation, the record in it, and which of the recorded processes live."""
+"""The state directory of a lab: its creation, the record in it, and the status of the recorded processes."""
 
 import json
 import os

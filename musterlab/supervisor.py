@@ -28,7 +28,10 @@ from pathlib import Path
 
 PROCESSES = "processes.json"
 GARBAGE_COLLECTION = "400"
-"""`GOGC` of the processes: a control plane starts with a sixth less processor time, for 130 MB more."""
+"""`GOGC` of the processes.
+
+With this value a control plane needs a sixth less processor time to start, and 130 MB more memory.
+"""
 STATUS = "status.json"
 LOGS = "log"
 CGROUPS = "cgroups.json"
@@ -45,7 +48,8 @@ def start_ticks(pid: int) -> int | None:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # the second field, the name in parentheses, may contain anything; the state is field 3, the start time field 22
+    # the name in parentheses (field 2) may contain any character, so split after it; the state is field 3,
+    # the start time field 22
     fields = text.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else int(fields[19])
 
@@ -132,7 +136,7 @@ class Supervisor:
         self._states[name] = {"state": "running", "pid": process.pid, "start_ticks": start_ticks(process.pid)}
 
     def _environment(self) -> dict[str, str]:
-        # etcd takes every flag from the environment as well; a stray one must not change a lab
+        # etcd reads flags from the environment too, and such a variable of the user must not change a lab
         inherited = {
             name: value
             for name, value in os.environ.items()

@@ -10,7 +10,10 @@ from musterlab import supervisor
 
 
 class SupervisorHandle:
-    """Starts a supervisor and controls it through a pipe. The end of the pipe means that this process has ended."""
+    """Starts a supervisor and controls it through a pipe.
+
+    If the parent ends, the pipe closes, and the supervisor notices that.
+    """
 
     def __init__(self, directory: Path) -> None:
         read_end, self._write_end = os.pipe()

@@ -314,7 +314,10 @@ def _columns(sample: Sample) -> tuple[int | None, ...]:
 
 
 def _tier_of(span: Span) -> int:
-    """Return the coarsest tier with enough points for the span, else the finest one that keeps the whole span."""
+    """Return the coarsest tier with enough points for the span.
+
+    If there is none, return the finest tier that keeps the whole span.
+    """
     length = span.end - span.start
     reaching = [number for number, tier in enumerate(TIERS) if tier.retention_seconds >= length]
     fine = [number for number in reaching if TIERS[number].slot_seconds <= span.step]

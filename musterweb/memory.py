@@ -9,14 +9,14 @@ from contextlib import suppress
 from typing import Final
 
 TLS_BUFFER_BYTES: Final = 32 << 10
-"""Read buffer of each connection. asyncio's default is 256 KiB, and all of it is used from the first byte."""
+"""Read buffer of each connection. asyncio's default is 256 KiB, which each connection allocates with its first byte."""
 LARGE_BLOCK_BYTES: Final = 128 << 10
 FREE_END_BYTES: Final = 64 << 10
 """With these two values, glibc gives freed blocks of at least 128 KiB back to the system immediately. It also gives
 back the free end of the heap if that has at least 64 KiB.
 
-glibc's own values are similar, but grow with the sizes of freed blocks. With its own values, glibc keeps the memory of
-former lists and answers between blocks in use.
+glibc's own values are similar, but grow with the sizes of freed blocks. With them, glibc keeps the freed memory of
+former lists and answers between blocks that are in use.
 """
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3

@@ -50,7 +50,7 @@ class Page:
 
 
 def left_out(visit: Visit) -> list[str]:
-    """Return a sentence on the projects that are omitted because the person may see too many, if there are any."""
+    """Return a sentence about omitted projects, if projects are omitted because the person may see too many."""
     rights = visit.person.rights
     if rights is None or not rights.left_out:
         return []

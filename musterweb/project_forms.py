@@ -204,7 +204,7 @@ def _one_line(text: str) -> str:
 async def _preview(
     client: AsyncClient, change: Callable[[Snapshot], Snapshot], changes: list[str]
 ) -> dict[str, Any]:
-    """Return the consequences of a change, as far as the person may read the data that they depend on."""
+    """Return the consequences of a change that the person's rights allow to compute."""
     try:
         captured = await capture(client.transport)
     except Forbidden as error:

@@ -52,7 +52,8 @@ def _increase(counter: str) -> str:
     """Return the query for the increase of a counter, by project, in the step before each time.
 
     `increase` alone extrapolates, and misses the increase between the last value of one window and the first of the
-    next. Here each step begins with the last value of the step before, so the sum over a span is the counted number.
+    next. This query begins each step with the last value of the previous step, so the sum over a span equals the
+    counted number.
 
     A series that is new, or lower than one step ago, began at 0 if its operator led one step ago. If the operator did
     not lead then, or the counter was reset within the step, the query uses `increase`.

@@ -10,8 +10,8 @@ from typing import Final
 from orchestrator.cli.output import UNKNOWN, cells
 
 _FORMULA: Final = re.compile(r"((?:^|;) *)(?=[-=+@\uff1d\uff0b\uff0d\uff20])")
-"""Positions at which a spreadsheet begins a formula: at the beginning of a cell, and after a semicolon, which ends a
-cell in many locales. The last four characters are the full-width forms.
+"""Positions at which a spreadsheet can begin a formula: the beginning of a cell, and after a semicolon, the separator
+of cells in many locales. The last four characters are the full-width forms.
 """
 
 Link = Callable[[Sequence[str]], str]

@@ -22,7 +22,7 @@ class Document:
     """A parsed YAML file. Raises `error_type` for invalid YAML, keys that are not strings, and duplicate keys."""
 
     error_type: ClassVar[type[MusterError]] = UsageError
-    """The error of the file; a kind of file with its own error sets it in a subclass."""
+    """The class of errors in the file. A subclass for another kind of file can set its own."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -76,7 +76,7 @@ CONTROL_PLANE_ANNOTATION: Final = f"{GROUP}/control-plane"
 """On a project's namespace: `true` says that its pods may tolerate the taint of the nodes of the control plane."""
 
 DEVICE_RESOURCES_ANNOTATION: Final = f"{GROUP}/device-resources"
-"""On a project's namespace: names of resources, separated by commas, by which DeviceClasses give devices to pods."""
+"""On a project's namespace: comma separated extended resources of DeviceClasses."""
 
 EXPOSED_LABEL: Final = f"{GROUP}/exposed"
 """On pods: `true` says that a NodePort or a load balancer leads to them, so that all clients may reach them."""
@@ -143,8 +143,9 @@ GPU_MEMORY_DIRECTORY: Final = "/var/lib/muster/gpu-memory"
 """On nodes: where an agent puts the library that limits device memory, for the containers of jobs to mount."""
 
 ADMITTED_ANNOTATION: Final = f"{GROUP}/admitted"
-"""On a pod, written in the request that binds it: the pod's own uid. No template can have that, so it distinguishes
-pods that muster bound from pods of other schedulers.
+"""On a pod, written in the request that binds it: the pod's own uid.
+
+A template cannot contain the uid, so the annotation distinguishes pods that muster bound from pods of other schedulers.
 """
 
 NOMINATED_DEVICES_ANNOTATION: Final = f"{GROUP}/nominated-devices"
@@ -208,7 +209,7 @@ TIMED_OUT_ANNOTATION: Final = f"{GROUP}/timed-out-at"
 """
 
 SUSPENDED_REPLICAS_ANNOTATION: Final = f"{GROUP}/suspended-replicas"
-"""On a StatefulSet that is suspended: how many replicas it had."""
+"""On a suspended StatefulSet: the number of replicas that it had."""
 
 TEMPLATE_LABEL: Final = f"{GROUP}/template"
 """On a ConfigMap: `true` says that it is a template for submit."""
@@ -234,8 +235,9 @@ COMPLETION_INDEX_ANNOTATION: Final = "batch.kubernetes.io/job-completion-index"
 """On a pod of an indexed Job: its index, as Kubernetes writes it."""
 
 NODE_TYPE_LABEL: Final = "run.ai/type"
-"""On a node: its type, by which projects and `--node-type` choose nodes. The label has the name of Run:ai, because
-sites have it already.
+"""On a node: its type.
+
+Projects and `--node-type` choose nodes by type. The label has the name of Run:ai, because sites have it already.
 """
 
 TRAIN: Final = "train"
@@ -284,7 +286,7 @@ It gets no new pods, and its running pods are migrated. The value can be the rea
 """
 
 DRAINED: Final = "drained"
-"""The value of UNHEALTHY_KEY by which `muster node drain` marks a node, and which `muster node uncordon` removes."""
+"""The value of UNHEALTHY_KEY on a drained node. `muster node drain` sets it, and `muster node uncordon` removes it."""
 
 UNHEALTHY_GPUS_ANNOTATION: Final = f"{GROUP}/unhealthy-gpus"
 """On a node: comma separated indices of its GPUs that must not be used."""

@@ -43,7 +43,7 @@ CONTROLLERS: Final = (
     ),
     Rule("trainer.kubeflow.org", ("trainjobs",), _SEE),
 )
-"""Kinds of other projects' controllers, which determine how many pods belong together."""
+"""Kinds of controllers of other projects. Their objects determine the size of a gang."""
 
 _ALL_USERS: Final = (
     Rule("muster.dev", ("projects",), _SEE),

@@ -89,7 +89,7 @@ class Derivation:
         return contents
 
     def _role(self, role: str) -> dict[str, Any]:
-        """Return the variables of a role as a run has them: the site's over the role's defaults."""
+        """Return the variables of a role for a run: the defaults of the role, overridden by the values of the site."""
         values: dict[str, Any] = {}
         for part in ("vars", "defaults"):
             path = self._content.roles / role / part / "main.yml"
@@ -228,7 +228,7 @@ class Derivation:
             )
 
     def _kubespray(self, contents: Contents) -> None:
-        """Add the files and images that kubespray fetches, or the gap where the matrix does not list them."""
+        """Add the files and images that kubespray fetches, or a gap if the matrix does not list them."""
         chosen = {
             "deepops": self.site.versions["deepops"],
             "kubernetes": self.site.versions["kubernetes"],

@@ -32,7 +32,7 @@ _QUIET: Final = "; is apt-get there, and is the name right?"
 
 @dataclass(frozen=True)
 class Source:
-    """One repository: its URL, the suite (`./` or a directory for a flat one), its components, and its key.
+    """One repository: its URL, its suite (`./` or a directory if it is flat), its components, and its key.
 
     `key` is a keyring of the host, or a URL with the digest of the key: `https://…/key.asc#sha256=…`.
     """
@@ -56,7 +56,10 @@ class Source:
 
     @property
     def below(self) -> str:
-        """The directory of the suite's index, relative to the repository's URL; empty if it is that URL."""
+        """The directory of the suite's index, relative to the repository's URL.
+
+        Empty if the index is at the URL itself.
+        """
         return self.suite.strip("./") if self.flat else f"dists/{self.suite}"
 
     @property
@@ -132,7 +135,7 @@ async def fetch(
 def sources_list(repositories: Sequence[Source], directory: str, keys: Mapping[str, str]) -> str:
     """Return the sources.list for a copy of the repositories in `directory`; `keys` has the file of each key.
 
-    If the key of a repository is missing, apt lists its packages and refuses to install them.
+    Without the key of a repository, apt lists its packages but refuses to install them.
     """
     return "".join(
         repository.line(

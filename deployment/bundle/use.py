@@ -78,7 +78,7 @@ class Bundle:
 
 
 def open_bundle(root: Path, site: str, trust: Trust, progress: Reporter) -> Bundle:
-    """Verify a bundle and open it. Raises BundleError with the first problem and how many there are."""
+    """Verify a bundle and open it. Raises BundleError with the first problem and the number of problems."""
     bundle_manifest = trust.read(root)
     if bundle_manifest.site != site:
         raise BundleError(

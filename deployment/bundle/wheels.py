@@ -144,7 +144,10 @@ async def fetch(fetcher: Fetcher, wheel: Wheel, target: Target) -> Item:
 
 
 def _licence(path: Path) -> str:
-    """Return the licence in a wheel's metadata; empty without a licence, or if the field has the whole text of one."""
+    """Return the licence in a wheel's metadata.
+
+    Empty if there is none, or if the field has the full text instead of a name.
+    """
     if path.suffix != ".whl":
         return ""
     try:

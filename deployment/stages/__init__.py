@@ -54,6 +54,6 @@ def stage(name: str) -> StageDefinition:
 
 
 def matrix_findings(site: Site) -> Iterator[Finding]:
-    """Yield everything of a site that no row of the matrix allows."""
+    """Yield all releases of a site that no row of the matrix allows."""
     for definition in STAGES:
         yield from definition.matrix_findings(site)

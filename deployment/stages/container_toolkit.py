@@ -58,7 +58,7 @@ def devices_by_variable(site: Site) -> bool:
 def nodes_obey_variable(site: Site) -> bool:
     """Return whether, by the site file, the nodes give unprivileged containers the GPUs in NVIDIA_VISIBLE_DEVICES.
 
-    If the site file lacks the toolkit's stage, muster does not configure it: the answer is then yes.
+    If the site file lacks the toolkit's stage, return true, because muster does not configure the toolkit then.
     """
     return not STAGE.is_in(site) or bool(STAGE.value(site, "container_toolkit_envvar_when_unprivileged"))
 

@@ -69,7 +69,7 @@ class StageDefinition:
         yield from ()
 
     def replaced(self, site: Site) -> Iterator[str]:
-        """Yield a note for each entry of `vars` that replaces a value which the stage takes from the site file."""
+        """Yield a note for each entry of `vars` that overrides a value of the site file."""
         own = site.get("vars", default={})
         for name, value in self.variables(site).items():
             if value is not None and name in own:
@@ -105,11 +105,11 @@ class StageDefinition:
 
     @property
     def has_steps(self) -> bool:
-        """Whether an upgrade can change a release of the stage, for which the cluster has to be read."""
+        """Whether an upgrade can change a release of the stage. The installed release is then read from the cluster."""
         return type(self).steps is not StageDefinition.steps
 
     def steps(self, site: Site, installed: Mapping[str, str]) -> Iterator[Step]:
-        """Yield the changes from the releases that run to those of the site file."""
+        """Yield the changes from the installed releases to the releases in the site file."""
         yield from ()
 
     def default(self, variable: str) -> Any:

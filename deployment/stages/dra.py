@@ -150,7 +150,9 @@ def _hindrance(site: Site, row: dict[str, Any]) -> str:
 
 
 def _has_gate(site: Site) -> bool:
-    """Return whether the site file turns on the feature gate by which jobs get GPUs of the DRA driver."""
+    """Return whether the site file enables DRAExtendedResource, the feature gate that lets jobs get GPUs of the DRA
+    driver.
+    """
     return "DRAExtendedResource=true" in str(extra(site).get("kube_feature_gates", ""))
 
 

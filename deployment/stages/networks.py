@@ -12,11 +12,13 @@ _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _MAX_SERVICE_PREFIX: Final = 28
 _MIN_SERVICE_PREFIX: Final = 12
-"""Prefix lengths of a network of services: kubeadm needs ten addresses, the API server refuses more than a /12."""
+"""Minimum and maximum prefix length of a network of services. kubeadm needs ten addresses, and the API server refuses
+more than a /12.
+"""
 
 
 def problems(site: Site, plugin: str) -> Iterator[Finding]:
-    """Yield networks and addresses with which a cluster of kubespray cannot work."""
+    """Yield networks and addresses that would break a cluster of kubespray."""
     findings = list(_of_another_family(site))
     yield from findings
     if not findings:

@@ -52,8 +52,8 @@ def problems(site: Site) -> Iterator[Finding]:
 def _mirrors(site: Site, registry: str) -> list[dict[str, Any]]:
     """Return a mirror for each registry of the matrix and of the site file.
 
-    A path in `registry` is where `muster bundle push` put the images. containerd takes a path as the root of the API
-    only with `override_path`.
+    If `registry` has a path, `muster bundle push` has put the images below it. containerd uses a path as the root of
+    the API only with `override_path`.
     """
     url = urlsplit(registry if "://" in registry else f"https://{registry}")
     server, path = f"{url.scheme}://{url.netloc}", url.path.strip("/")

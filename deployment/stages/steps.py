@@ -1,4 +1,4 @@
-"""A step from an installed release to that of the site file, and whether it can be undone."""
+"""The step from an installed release to the release in the site file, and whether it can be undone."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass

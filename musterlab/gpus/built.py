@@ -32,7 +32,8 @@ _COMPILE: Final = (
 )  # fmt: skip
 _PLUGIN_VERSION: Final = "github.com/NVIDIA/k8s-device-plugin"
 _EXAMPLE_VERSION: Final = "sigs.k8s.io/dra-example-driver"
-# the driver's library is loaded at run time: the linker must not look for its functions when a program starts
+# lazy binding: programs load the driver's library at run time, so its functions must not be resolved at the
+# start
 _LAZY: Final = ("-trimpath", "-ldflags", "-s -w -extldflags=-Wl,-z,lazy")
 _CGO: Final = {"CGO_ENABLED": "1", "CGO_CFLAGS": "-O2 -Wno-deprecated-declarations"}
 
@@ -45,7 +46,7 @@ class CLibrary:
     name: str
 
     def identity(self) -> bytes:
-        """Return the digest of the files and how they are compiled."""
+        """Return a digest of the files and the compiler options."""
         digest = hashlib.sha256(repr((self.name, _COMPILE)).encode())
         for path in sorted(self.folder.glob("*.[ch]")):
             digest.update(path.name.encode() + b"\0" + path.read_bytes())

@@ -63,7 +63,7 @@ def _show(gpus: NodeGpus, before: dict[int, Process]) -> dict[int, Process]:
 
 
 def processes_of(node: Node, proc: Path = Path("/proc")) -> dict[int, Process]:
-    """Return, by the index of the GPU, the first process of the container that has its device file."""
+    """Return, for each GPU by index, the first process of a container with the device file of this GPU."""
     found: dict[int, Process] = {}
     for pid in sorted(node.pids()):
         folder = proc / str(pid)

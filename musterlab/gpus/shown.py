@@ -1,7 +1,7 @@
 """The state of NVML's test double on one node: the GPUs, the changes of `muster lab gpu`, and the file that it reads.
 
-The folder is mounted into the node and its containers as `/config`. A change replaces the file `nvml` as a whole, so a
-process never reads half of one. Its format is in `nvml/state.h`.
+The folder is mounted into the node and its containers as `/config`. A change replaces the file `nvml` atomically, so a
+process never reads an incomplete file. Its format is in `nvml/state.h`.
 """
 
 import fcntl

@@ -20,8 +20,9 @@ def wait_for_instances(
     seconds: float = WAIT_SECONDS,
     pause: Callable[[float], object] = time.sleep,
 ) -> str:
-    """Wait until this user can have `count` more inotify instances: other labs free theirs when they end. Return "", or
-    the reason if there are too few after `seconds`.
+    """Wait until this user can have `count` more inotify instances, because other labs free theirs when they end.
+
+    Return "", or the reason if there are too few after `seconds`.
     """
     deadline = time.monotonic() + seconds
     while not kernel.can_watch(count):

@@ -16,7 +16,7 @@ def main(specification: str) -> None:
 
     The specification has the program's `command` and `environment`. It also has at least one of these:
 
-    - `network`: the file that says where the network namespace is
+    - `network`: the file with the path of the network namespace
     - `node`: the process id of the node, for a program that needs the node's files and processes
     """
     content = json.loads(Path(specification).read_text())

@@ -104,7 +104,8 @@ def change_root(root: str) -> None:
     """Make the mount at `root` the root of the present mount namespace, and unmount the old root."""
     number = _PIVOT_ROOT[platform.machine()]
     os.chdir(root)
-    # with the same directory for both, the old root is on top of the new one; the next call unmounts it
+    # with the same directory for both arguments, the old root is mounted over the new one; the next call
+    # unmounts it
     _check(_libc.syscall(number, b".", b"."), "pivot_root")
     _check(_libc.umount2(b".", _MNT_DETACH), "umount2")
     os.chdir("/")

@@ -32,7 +32,7 @@ class Node:
 
     async def _run(self, script: str, *arguments: str) -> None:
         namespaces = f"/proc/{self.process()}/ns"
-        # in another process namespace, the node's /proc would have no `self`, and `mount` would find no mounts
+        # `mount` reads /proc/self, which the node's /proc has only for processes in its process namespace
         inside = ("nsenter", f"--mount={namespaces}/mnt", f"--pid={namespaces}/pid_for_children")
         await run(*inside, "sh", "-ec", script, *arguments)
 

@@ -24,7 +24,7 @@ UPKEEP_TICKS: Final = 10
 REOPEN_TICKS: Final = 30
 MEAN_SAMPLES: Final = 30
 IDLE_SECONDS: Final = 60
-"""Time with a utilization of 0 after which a GPU that has a holder counts as idle."""
+"""Time after which a held GPU with a utilization of 0 counts as idle."""
 DRA_DRIVER: Final = "gpu.nvidia.com"
 _MAX_OWNERS: Final = 4096
 
@@ -56,7 +56,10 @@ class _Watched:
 
     @property
     def mean_percent(self) -> int | None:
-        """The mean utilization of the GPU in the last samples, rounded up: at least 1 if the GPU was used at all."""
+        """The mean utilization of the GPU in the last samples.
+
+        In percent, rounded up, so that any use gives at least 1.
+        """
         if not self.utilization:
             return None
         return -(-sum(self.utilization) // len(self.utilization))

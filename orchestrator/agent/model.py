@@ -107,8 +107,9 @@ class GpuReading:
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:
-    """The GPUs of the node by index. `nvml_problem` is the reason why there are no GPUs, `kubelet_problem` the
-    reason why the holders are old.
+    """The GPUs of the node by index.
+
+    `nvml_problem` is the reason if there are no GPUs, `kubelet_problem` the reason if the holders are outdated.
     """
 
     gpus: tuple[GpuReading, ...] = ()

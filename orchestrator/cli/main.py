@@ -161,7 +161,10 @@ def _plugins() -> "Mapping[str, Mapping[str, EntryPoint]]":
 
 
 def _first_line(plugin: "EntryPoint") -> str:
-    """Return the first line of a plugin's docstring, read from its source: importing it would take too long."""
+    """Return the first line of a plugin's docstring.
+
+    It is read from the source, because an import would take too long.
+    """
     docstrings = _docstrings(plugin.module)
     if docstrings is None:
         return f"From {plugin.module}, which cannot be found."
@@ -195,7 +198,8 @@ def _docstrings(module: str) -> Mapping[str, str] | None:
 @click.pass_context
 def muster(ctx: click.Context) -> None:
     """Share the GPUs of a cluster between teams."""
-    # If a command itself has one of the common options, the value before the command is its default.
+    # If a command defines a common option itself, the value given before the command is the default of this
+    # option.
     settings = {
         key: value for key, value in asdict(ctx.ensure_object(Settings)).items() if value not in (None, ())
     }

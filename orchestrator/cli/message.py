@@ -34,5 +34,5 @@ class Progress:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print lines that can contain foreign text, such as an Event's, without characters that a terminal obeys."""
+    """Print lines that can contain text of others, such as Events, without control characters."""
     click.echo("\n".join(map(printable, text.split("\n"))), err=err)

@@ -113,7 +113,7 @@ def _exit_codes() -> str:
 
 
 def _prose(text: str) -> str:
-    """Return the help with the lines of each paragraph joined, except lines that are separate on purpose."""
+    """Return the help with the lines of each paragraph joined, except lines that click keeps separate."""
     blocks = text.split("\n\n")
     return "\n\n".join(block if "  " in block else " ".join(block.split("\n")) for block in blocks)
 

@@ -140,7 +140,7 @@ def _submit(ctx: click.Context, values: Values, framework: str = "") -> int:
             project = ctx.ensure_object(Settings).project
             needs_cluster = request.values["clone_of"] or request.values["after"]
             if options.dry_run != "client" or project is None or needs_cluster:
-                raise  # only the cluster knows the size of a clone's source, and the uid of a job
+                raise  # a clone and `--after` need the cluster: the size of the source, the uid of the job
             return _render_without_cluster(request, project, error)
 
 

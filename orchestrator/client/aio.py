@@ -326,7 +326,8 @@ class AsyncClient:
         index: int | None = None,
         request: LogRequest | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the log of the pod `pod` of a job, or by default of its youngest pod (with `index`: of that index).
+        """Yield the log of a job's pod: of `pod`, or by default of the youngest pod, with `index` only among the pods
+        of that index.
 
         Without a `request`, the log ends with its present last line.
 

@@ -93,8 +93,8 @@ class DataClient:
     ) -> Volume:
         """Create a volume; return it when it is bound, or waits for its first pod.
 
-        If its provisioner cannot create it, the volume is deleted again, but not if it replaces a deleted volume, whose
-        uid is `replaces`. Raises VolumeExists, StorageQuotaExceeded, ProvisioningFailed, StillPending.
+        If its provisioner cannot create it, the volume is deleted again. Exception: it replaces a deleted volume (with
+        the uid `replaces`). Raises VolumeExists, StorageQuotaExceeded, ProvisioningFailed, StillPending.
         """
         check_name("volume", volume.name)
         if volume.source is None and volume.storage_class:

@@ -370,7 +370,7 @@ class Editor:
 
 
 def _check_form(owner: Job | StatefulSet, change: Change) -> None:
-    """Raise NotPossible if the workload has a form that the change would not keep, or would change in part."""
+    """Raise NotPossible if the change would destroy, or only partly change, the form of the workload."""
     metadata, spec = owner.metadata, owner.spec.template.spec
     name = metadata.name
     if metadata.deletion_timestamp is not None:

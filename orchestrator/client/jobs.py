@@ -93,7 +93,7 @@ class Submitted(Scope):
 
     @property
     def view(self) -> WorkloadView:
-        """The workload as it was created, without pods."""
+        """The view of the new workload, without pods."""
 
         def of(kind: type[_Made]) -> list[_Made]:
             return [msgspec.convert(made, kind) for made in self.objects if made["kind"] == kind.__name__]

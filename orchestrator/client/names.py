@@ -1,7 +1,7 @@
 """Names of objects in the cluster for the completion of a shell. Each TAB starts a process, so imports must be few.
 
-Only this module uses the HTTP client of the standard library. The import of the asynchronous client alone takes 0.2 s,
-which is the limit for an answer. The server returns tables without objects, whose first column is the name.
+Only this module uses the HTTP client of the standard library. The import of the asynchronous client takes 0.2 s, as
+long as a whole answer may take. The server returns tables without objects, whose first column is the name.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class _Object(Protocol):
 T = TypeVar("T", bound=_Object)
 
 _SWEEP_MARGIN: Final = 1000
-"""Number of objects without a cache that may be kept, in addition to twice the number in use."""
+"""Unused objects are removed if the number of stored objects exceeds twice the number in use by this margin."""
 MAX_LOCK_SECONDS: Final = 3.0
 """Maximum time to wait while another person's cache lists the same objects."""
 
@@ -105,8 +105,8 @@ class SharedObjects:
 
         If an equal object is known, the function returns the known object.
 
-        `resource` is needed beside `kind`, because ResourceSlices and ResourceClaims are read in any version that the
-        server has.
+        `resource` is needed in addition to `kind`, because one kind can be read in several API versions, such as
+        ResourceClaim.
         """
         decode = msgspec.json.Decoder(kind).decode
         name = resource.kind

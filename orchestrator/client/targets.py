@@ -81,7 +81,7 @@ class Target:
 
     @property
     def terminated(self) -> ContainerStateTerminated | None:
-        """The end of the container, or of its run before the last restart; None if it never ended."""
+        """The end of the container or, if it was restarted, of its previous run. None if it never ended."""
         if self.status is None:
             return None
         return self.status.state.terminated or self.status.last_state.terminated

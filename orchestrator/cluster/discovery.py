@@ -55,7 +55,7 @@ async def discover(transport: Transport, api_version: str, kind: str) -> Resourc
     """Return the namespaced resource of that kind that can be listed and watched; None if there is none.
 
     Raises leaves of ClusterError: NotFound if the group and version are not served. Returns None without a request if
-    `api_version` is invalid: users can write any text there, also a text that leads to another path.
+    `api_version` is invalid: users can write any text there, even one that would change the path of the request.
     """
     if not _API_VERSION.fullmatch(api_version):
         return None

@@ -1,7 +1,7 @@
 """One connection to a port of a pod, through the API server.
 
-The protocol is `v4.channel.k8s.io` with two channels, data and error, each of which begins with the port's number in
-two bytes. The protocol cannot close a single direction, so the far end does not notice the end of the local input. The
+The protocol is `v4.channel.k8s.io` with two channels, data and error. Each channel begins with the port's number in two
+bytes. The protocol cannot close a single direction, so the far end does not notice the end of the local input. The
 connection ends when the far end closes it, or is silent for `LINGER_SECONDS` after the last local byte.
 """
 

@@ -83,7 +83,7 @@ class Entry:
     file: Path
 
     def text(self, key: str) -> str:
-        """Return the text of a key, "" where there is none."""
+        """Return the text of a key, or "" if there is none."""
         value = self.fields.get(key)
         return value if isinstance(value, str) else ""
 

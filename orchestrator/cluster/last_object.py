@@ -45,7 +45,7 @@ class Identity(Wire, frozen=True):
 
 
 class Envelope(Wire, frozen=True):
-    """The metadata of an object, which is read even if the rest of the object is not."""
+    """The metadata of an object. It can be read even if the rest of the object cannot."""
 
     metadata: Metadata = Metadata()
 

@@ -410,14 +410,14 @@ class PodDisruptionBudgetSpec(Wire, frozen=True):
 
 
 class PodDisruptionBudgetStatus(Wire, frozen=True):
-    """The number of further pods of the budget that may be evicted now, as of its `observed_generation`."""
+    """The number of further pods that may be evicted now, computed for `observed_generation`."""
 
     disruptions_allowed: int = 0
     observed_generation: int = 0
 
 
 class PodDisruptionBudget(Object, frozen=True):
-    """A limit on how many pods of a selector may be unavailable at the same time because of evictions."""
+    """A limit on the number of selected pods that evictions may make unavailable at the same time."""
 
     resource = resources.POD_DISRUPTION_BUDGETS
 

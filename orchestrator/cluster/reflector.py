@@ -116,11 +116,11 @@ class Reflector(Generic[T]):
     pod would seem to free its GPUs because of an unknown field. `undecodable` has, by uid, the metadata of these
     objects and the reason.
 
-    `beginning`, if given, replaces the first list. It yields another, current cache of the same `request`, or None,
-    which makes this cache list. This cache then begins with the objects of the other cache, at its version.
+    `beginning`, if given, replaces the first list. It yields another current cache of the same `request`, whose objects
+    and version this cache takes over. If it yields None, this cache lists.
 
-    It counts as synced when the server has accepted the watch from that version. This checks the rights: a user who may
-    watch may see all of the objects.
+    A cache that has taken over objects counts as synced when the server has accepted the watch from their version. So
+    the server checks that the user may see all of the objects.
 
     `problem` is the last failure, until the server answers again. While it is set, the cache may be behind.
 

@@ -1,7 +1,7 @@
 """HTTP to the Kubernetes API: one session, typed answers, every failure a leaf of `ClusterError`.
 
-Answers are decoded straight into narrow structs (see `objects`). Lists are asked for without compression:
-inflating a list of pods costs more than sending it over a cluster's network.
+Answers are decoded straight into narrow structs (see `objects`). Lists are requested without compression, because
+decompressing a list of pods costs more than sending it over a cluster's network.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decides whether a group of claims fits on a node beside the current allocations, and with which devices.
+"""Finds devices for a group of claims on a node, beside the current allocations.
 
 A decision makes a `group` of a pod's claims once, calls `allocate` for each node, and records a result with
 `ledger.take`. `ledger.rollback` undoes a trial. `observe` gets all slices and classes; results for unchanged slices are
@@ -97,8 +97,8 @@ class DeviceAllocator:
     ) -> Answer:
         """Return devices on the node for all claims of the group together. The ledger is unchanged.
 
-        If a node lacks the devices, later calls with an equal group fail without a search until a device of the node's
-        pools is released. `among` has, by claim key, the devices that the claim may get, best first. Other claims may
+        If a node lacks the devices, later calls with an equal group fail without a search, until a pool of the node
+        releases a device. `among` has, by claim key, the devices that the claim may get, best first. Other claims may
         get all devices, in the order of pools.
         """
         unsatisfiable = self._unsatisfiable_for(group)
@@ -216,6 +216,6 @@ class DeviceAllocator:
 def _asks_for_all(claim: Claim) -> bool:
     """Return whether the claim requests all devices.
 
-    Such a request can become possible without a release: a full device no longer counts among all devices.
+    Such a request can become possible without a release, because a full device does not count among all devices.
     """
     return any(request.mode == "All" for choice in claim.spec.requests for request in choice.alternatives)

@@ -296,7 +296,7 @@ def _element(values: Sequence[_Value]) -> _Cost:
 
 
 def _same_text(values: Sequence[_Value]) -> _Cost:
-    """Return the cost of a function whose result is at most as long as its string argument."""
+    """Return the cost of a function that returns a text of at most the length of its argument."""
     return values[0], _CHARACTER_NS * values[0].length
 
 

@@ -13,7 +13,7 @@ _NOTHING: Mapping[str, int] = {}
 class DeviceLedger:
     """The devices that the claims hold together. Devices with admin access do not count.
 
-    `loosened` has the pools, in order, of which a device was released or an allocation was undone.
+    `loosened` lists, in order, the pools in which a device was released or an allocation was undone.
     """
 
     def __init__(self) -> None:

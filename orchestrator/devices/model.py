@@ -109,7 +109,7 @@ class DeviceTaint:
 
 @dataclass(frozen=True, slots=True)
 class DeviceToleration:
-    """A request's acceptance of taints, with the fields of the claim: it is copied into the result."""
+    """A toleration of a request. It has all fields of the claim's toleration, because it is copied into the result."""
 
     key: str | None = None
     operator: str | None = None
@@ -240,7 +240,7 @@ class Claim:
 
     @property
     def key(self) -> str:
-        """Namespace and name of the claim, by which pods refer to it."""
+        """The namespace and the name of the claim. Pods refer to a claim by this key."""
         return f"{self.namespace}/{self.name}"
 
 

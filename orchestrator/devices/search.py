@@ -204,7 +204,10 @@ class Search:
         return needed
 
     def _decide(self, at: Position) -> Iterator[Position]:
-        """Try the choices at this position: yield the next position after each, and undo the choice when resumed."""
+        """Try the choices at this position.
+
+        After each choice, yield the next position, and undo the choice when resumed.
+        """
         claims = self._demands
         if at.claim == len(claims):
             yield at

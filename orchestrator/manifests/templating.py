@@ -79,7 +79,10 @@ class _Conditions(NodeTransformer):
         self._expressions = expressions
 
     def visit_If(self, node: nodes.If) -> nodes.Node | list[nodes.Node]:  # noqa: N802 - jinja2's name
-        """Return the `if`; if it is about an `Expression`, return its parts with Go's keywords between them."""
+        """Return the `if` unchanged.
+
+        If its condition is an `Expression`, return its parts with Go's keywords between them.
+        """
         self.generic_visit(node)
         if not self._is_about_expressions(node.test):
             return node

@@ -29,7 +29,7 @@ CHOSEN_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "oidc_authority": ("--oidc-authority=/provider-authority/ca.crt",),
     "oidc_scope": ("--oidc-scope=%s",),
 }
-"""The arguments of `muster web` for a choice of the site, by the field of `WebDeployment`; %s is the field's value."""
+"""The arguments of `muster web` for each set field of `WebDeployment`. %s is the field's value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,8 @@ class WebDeployment:
     oidc_client_secret: str = ""
     """Name of the Secret whose key `client-secret` authenticates the client; "": a public client."""
     oidc_authority: str = ""
-    """Name of the ConfigMap whose key `ca.crt` is the provider's certificate authority; "": those of the system."""
+    """Name of the ConfigMap whose key `ca.crt` is the provider's certificate authority. "": the system's authorities.
+    """
     oidc_scope: tuple[str, ...] = ()
     """The requested scopes; (): the defaults of `muster web`."""
 

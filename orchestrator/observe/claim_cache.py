@@ -67,8 +67,8 @@ class ClaimCache:
         self._changed.add(key)
 
     def settle(self) -> tuple[set[str], set[str]]:
-        """Return the claims (keys) whose assumption changed since the last call, and the owners (uids) of created
-        ones.
+        """Return the claims (keys) whose assumption changed since the last call, and the owners (uids) of claims that
+        muster created.
         """
         changed, self._changed = self._changed, set()
         owners = {uid for uid, key in self._made_of.items() if key in changed} if changed else set()
@@ -121,7 +121,10 @@ class ClaimCache:
         return self._made_of
 
     def other_holder(self, key: str, allocation: dra.Allocation) -> str | None:
-        """Return the key of another claim that holds one of the devices, or shares it beyond its capacity; or None."""
+        """Return the key of another claim that holds one of the devices, or that shares one beyond its capacity.
+
+        None if there is none.
+        """
         for result in allocation.results:
             others = [other for other in self._holders.get(result.device_id, ()) if other != key]
             if others and (not result.share_id or self._is_overfull(result.device_id)):

@@ -89,7 +89,7 @@ class ClaimReader:
         yield from self.cache.skipped()
 
     def nodes_of(self, pod: Pod) -> set[str]:
-        """Return the nodes on which claims of the pod hold devices: claims that it named before or names now."""
+        """Return the nodes on which claims of the pod hold devices, including claims that the pod no longer names."""
         uid = pod.metadata.uid
         made = self.cache.key_made_for(uid)
         return {

@@ -1,4 +1,4 @@
-"""Computes the GPUs that bound pods of all namespaces hold, again for each node that changed.
+"""Computes the GPUs that bound pods of all namespaces hold. After a change, only the changed nodes are computed again.
 
 On most nodes muster bound every pod, so the annotations name all devices. On other nodes, devices are assigned in this
 order:

@@ -35,7 +35,10 @@ _NORMAL: Final = frozenset(("", "ContainerCreating", "PodInitializing"))
 
 
 class NotDecided(enum.StrEnum):
-    """The reasons, other than the planner's, why no decision is made for a pod: the first word of its condition."""
+    """Reasons, beside the planner's, for no decision about a pod.
+
+    The message of its condition begins with one of them.
+    """
 
     VOLUME_NOT_READY = "VolumeNotReady"
     UNREADABLE = "Unreadable"

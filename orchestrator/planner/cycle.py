@@ -76,7 +76,9 @@ def plan(snapshot: Snapshot, actions: Iterable[str] = ACTION_NAMES) -> Plan:
 
 
 class Planner:
-    """`plan` for a sequence of snapshots: the same results, at a cost that depends on the changes between them.
+    """Plans on a sequence of snapshots.
+
+    The plans equal those of `plan`, but the cost depends on the changes in between.
 
     Workloads, nodes and projects that did not change should be the same objects in the next snapshot.
     """

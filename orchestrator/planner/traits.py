@@ -116,7 +116,7 @@ class PodTraits:
 
     @property
     def looks_at_others(self) -> bool:
-        """Whether other pods decide where the pod may run, or where it runs best."""
+        """Whether the nodes that the pod may use, or prefers, depend on other pods."""
         preferences = self.preferences
         return self.is_constrained or bool(preferences and (preferences.pods or preferences.spread))
 

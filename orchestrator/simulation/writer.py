@@ -121,7 +121,10 @@ def _same_request(pod: model.Pod, other: model.Pod) -> bool:
 
 
 def _whole_request(pod: model.Pod, common: Plain) -> Plain:
-    """Return the request of the pod. Fields that only `common` sets get an explicit default."""
+    """Return the request of the pod.
+
+    If only `common` sets a field, write the field's default, so that the pod does not inherit it.
+    """
     whole: Plain = {
         "gpus": 0,
         "cpu": 0,

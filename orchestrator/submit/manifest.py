@@ -104,7 +104,7 @@ def dependent_manifests(
 
 
 def owner_reference(resource: Resource, name: str, uid: str) -> Manifest:
-    """Return the reference by which an object is deleted together with its workload."""
+    """Return the owner reference. Kubernetes then deletes the object together with its workload."""
     return {"apiVersion": resource.api_version, "kind": resource.kind, "name": name, "uid": uid}
 
 

@@ -36,7 +36,7 @@ from orchestrator.submit.slurm_script import (
 
 T = TypeVar("T")
 JOB_ID_LABEL: Final = "slurm-job-id"
-"""The label with the value of SLURM_JOB_ID, by which `muster list -l` finds the job."""
+"""The label with the value of SLURM_JOB_ID, for `muster list -l`."""
 _MAX_PREFIX: Final = 46
 _VARIABLE_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 

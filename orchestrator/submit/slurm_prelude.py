@@ -80,7 +80,7 @@ def _array_variables(array: Array | None, job_id: int) -> dict[str, str]:
 
 
 def first_line(job: Job, words: Mapping[str, str], binds: bool) -> str:
-    """Return the line for these variables; `binds`: each of several tasks of a node sees its own GPU alone."""
+    """Return the line for these variables. With `binds`, each of several tasks on a node sees only its own GPU."""
     parts = []
     if job.array is not None and not job.array.step:
         tasks = " ".join(map(str, job.array.tasks))

@@ -157,8 +157,8 @@ def _nodes(pods: Sequence[Pod]) -> str:
 
 
 def restarts(pods: Sequence[Pod]) -> str:
-    """Return how often the containers of pods that have not ended restarted, and how the last restarted container
-    ended.
+    """Return a text about restarts in pods that have not ended: their number, and the end of the container that
+    restarted last.
     """
     statuses = [
         status
@@ -175,7 +175,7 @@ def restarts(pods: Sequence[Pod]) -> str:
 
 
 def last_exit(pods: Sequence[Pod]) -> str:
-    """Return how the youngest failed pod ended; empty if no pod failed."""
+    """Return a text about the end of the youngest failed pod. Empty if no pod failed."""
     failed = [pod for pod in pods if pod.status.phase == "Failed"]
     if not failed:
         return ""

@@ -20,7 +20,7 @@ class GpuView:
     """One GPU as people see it; unmeasured and old figures are None.
 
     `failure` is the reason why the GPU must not be used, "" if it may be used. `holders` are the pods that have it, as
-    `namespace/name`. `idle_seconds` is how long its utilization has been 0 although it has holders.
+    `namespace/name`. `idle_seconds` is the time for which its utilization has been 0 although it has holders.
 
     `users` are the containers whose processes have memory of it. `observed_us` is the time of the agent's report, 0 if
     the report is old.

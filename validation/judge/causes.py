@@ -1,4 +1,4 @@
-"""The causes of pods that should run and do not, as Kubernetes gives them, for failed checks."""
+"""Explains failed checks by the causes that Kubernetes gives for pods that should run and do not."""
 
 from collections.abc import Collection, Sequence
 from typing import Final
@@ -11,7 +11,7 @@ MAX_LINES: Final = 20
 
 
 def explain_pods(state: State, projects: Sequence[str], waiting: Collection[str] = ()) -> list[str]:
-    """Return a line for each pod of the projects that has a cause for not running, in order of their names.
+    """Return a line for each pod of the projects that does not run for a known cause, sorted by project and name.
 
     Workloads in `waiting` are expected to be pending. They have no line, and neither have workloads that a command
     deleted.

@@ -42,7 +42,7 @@ class Circumstances(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
 
 
 class Window(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The part of the events that a verdict rests on, by index: from `from_event` to before `until_event`.
+    """The events on which a verdict is based: the indices from `from_event` up to, but not including, `until_event`.
 
     A step begins at `from_event`. At `start_event` its commands have run, and the harness waits for the step from
     `started_ms` to `ended_ms`. For an invariant, `from_event` is the first event of its group of scenarios, and

@@ -68,7 +68,7 @@ class Timeline:
     def evidence_between(self, from_event: int, until_event: int) -> Evidence:
         """Return the evidence in these events about the pods of all projects.
 
-        Nodes and GPUs are counted as they are at `until_event`.
+        Nodes and GPUs are counted at `until_event`.
         """
         if self._between is None or self._between[0] != (from_event, until_event):
             nodes = [event for event in self.nodes_before(until_event) if isinstance(event, NodeSeen)]

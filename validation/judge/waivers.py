@@ -13,9 +13,9 @@ import msgspec
 from validation.judge.verdict import Verdict
 
 MAX_REASON_CHARACTERS: Final = 1000
-"""Maximum length of a reason of a check of hosts. A longer reason is cut."""
+"""Maximum length of the reason that a host check gives. A longer reason is cut."""
 OF_HOSTS: Final = "/layer/"
-"""Part of the id of every check of hosts."""
+"""A part of the id of every host check."""
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 LEAST_CHARACTERS: Final = 4
 """Minimum length of a fact. A shorter text is part of many reasons, and would excuse all of them."""

@@ -19,7 +19,10 @@ _USUAL: Final = ["size", "count", "type", "redop", "root", *("time", "algbw", "b
 
 
 class _Columns(NamedTuple):
-    """The positions of the figures in a row. Older versions print an error instead of the number of wrong values."""
+    """The positions of the figures in a row.
+
+    Older versions print a maximum error (`has_errors`) instead of the number of wrong values.
+    """
 
     width: int
     bandwidths: list[int]

@@ -58,7 +58,7 @@ _OF_DOCUMENTS: Final = {
 }  # fmt: skip
 """Keys of a scenario and its checks. If the scenario ships, their texts are public."""
 _OF_CATALOGUE: Final = {"claim": "checks", "defect": "killers"}
-"""The key of the checks of an entry of the catalogue, by the key that marks such an entry.
+"""For each kind of entry in the catalogue, recognized by this key, the key with its checks.
 
 Its other keys are public.
 """
@@ -74,7 +74,7 @@ BY_NAME: Final = frozenset({
 BY_WORD: Final = frozenset({"files", "timings", "byVerdict", "target", "layers", "gpus", "facts", "figures"})
 """Keys whose values are objects with words of the format as keys."""
 _FIGURES: Final = {"systems", "thresholds", "limits"}
-"""Keys of the content of the file of figures."""
+"""Keys in the file of figures."""
 UNKNOWN: Final = "its agent does not answer"
 """Replaces the agent's message, which may contain addresses."""
 UNKNOWN_PULL: Final = "it was not pulled"

@@ -30,7 +30,10 @@ class TrendRun(_Part):
 
 
 class Series(_Part):
-    """The values of a figure of a host, or of its GPU, one for each run; null where a run did not measure it."""
+    """The values of a figure of a host, or of its GPU, one for each run.
+
+    The value is null if a run did not measure it.
+    """
 
     host: str
     gpu: str

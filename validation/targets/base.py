@@ -71,7 +71,7 @@ class Target(Protocol):
         """
 
     def timings(self) -> dict[str, str]:
-        """Return how long each part of the target took to become ready."""
+        """Return the time that each part of the target took to become ready, as text."""
 
     async def kubernetes(self) -> str:
         """Return the version of the API server, or `unknown`."""

@@ -92,7 +92,10 @@ class Reservation:
         return ""
 
     async def give_back(self) -> None:
-        """Give all nodes back, as they were. Raises TargetError after RETURN_SECONDS, with the command that does it."""
+        """Give all nodes back in their former state.
+
+        Raises TargetError after RETURN_SECONDS, with the command that does it.
+        """
         deadline = time.monotonic() + RETURN_SECONDS
         while self.taken:
             try:

@@ -31,7 +31,7 @@ PageReader = Callable[[AgentPod], str]
 
 
 def agent_of(pod: dict[str, Any]) -> AgentPod | None:
-    """Return the agent's pod, node and namespace. None if the pod is no agent, or has no node yet."""
+    """Return the agent's pod, node and namespace. None if the pod is not an agent, or has no node yet."""
     metadata, node = pod["metadata"], pod["spec"].get("nodeName") or ""
     is_agent = (metadata.get("labels") or {}).get("app.kubernetes.io/name") == names.AGENT_ACCOUNT
     if not is_agent or not node or metadata["namespace"] != names.AGENT_NAMESPACE:

@@ -73,7 +73,7 @@ class Nominations:
             self._shown.pop(pod.metadata.uid, None)
 
     def confirm(self, pods: Mapping[str, Pod]) -> None:
-        """Forget the writes that the watch shows, and those for deleted pods and for bound pods without an eviction."""
+        """Forget writes that the watch shows, and writes for pods that are deleted, or bound without an eviction."""
         for uid, place in list(self._pods.nominations.items()):
             pod = pods.get(uid)
             is_bound = pod is not None and _runs_on(pod) and uid not in self._pods.evictions

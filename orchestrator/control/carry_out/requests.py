@@ -123,8 +123,8 @@ class Requests:
     def _put(self, task: Task, attempt: int = 1, *, first: bool = False) -> None:
         """Queue the task, and start a worker if fewer than the maximum run. A worker takes one task after the other.
 
-        One asyncio task for each request, with a semaphore, would send the next request one round of the event loop
-        later.
+        Workers are faster than a task for each request with a semaphore, which starts the next request one event loop
+        round later.
         """
         queue = self._urgent if task.urgent else self._unhurried
         (queue.appendleft if first else queue.append)((task, attempt))

@@ -251,8 +251,8 @@ class Reservations:
             self._used_milli.setdefault(share.reservation, {})[uid] = portion_milli
 
     def _on(self, node: str, index: int, portion_milli: int) -> GpuReservation | None:
-        """Return the reservation with this `index`, else one with this `decided` index and enough free `gpu_milli`;
-        or None.
+        """Return the reservation with this `index`, or one with this `decided` index and enough free `gpu_milli`, or
+        None.
         """
         usable = [
             reservation

@@ -59,7 +59,7 @@ class FailureNotes:
         try:
             async with asyncio.timeout(RECALL_SECONDS):
                 for namespace in sorted(namespaces):
-                    with suppress(Forbidden):  # the namespace is not that of a project
+                    with suppress(Forbidden):  # the namespace does not belong to a project
                         self._recall_from(await newest_evictions(transport, [namespace]))
         except (ClusterError, TimeoutError) as error:
             logger.warning("not all pods are known that were evicted because they did not start: %r", error)

@@ -56,7 +56,7 @@ MAX_LISTED: Final = 20_000
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel"):
-    """The ConfigMap's content. `trying` and `suspects` have the number of deaths of a process by workload id.
+    """The ConfigMap's content. `trying` and `suspects` have the number of crashes by workload id.
 
     `starting`: the first decision of the leader has not returned yet.
     """
@@ -289,10 +289,10 @@ def _was_decided(workload: Workload, pods: Mapping[str, Pod]) -> bool:
 
 
 def _came_back(workload: Workload, deaths: int, pods: Mapping[str, Pod]) -> bool:
-    """Return whether a decision that began while the workload was pending has returned.
+    """Return whether the outcome of the workload proves that the decision has returned.
 
-    The outcome on a pod that is still pending can be older than the decision if the workload was
-    a suspect (`deaths` > 0).
+    If the workload was a suspect (`deaths` > 0), the outcome on a pending pod can come from an earlier decision, so
+    only a binding counts.
     """
     is_bound = bool(workload.pods) and not _is_pending(workload)
     return is_bound or (deaths == 0 and _was_decided(workload, pods))

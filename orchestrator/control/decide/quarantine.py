@@ -1,4 +1,4 @@
-"""Finds the objects with which the planner raises an error, and decides without them. No input or output.
+"""Finds the objects that make the planner raise an error, and decides without them. No input or output.
 
     plan ── raises ──> halve the workloads ──> few culprits ──> plan without them ──> decided
                                           └──> many: halve nodes, then projects ──> the result with more starts
@@ -54,7 +54,7 @@ PROJECT: Final = "Project"
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """An object with which the planner raised, and the error."""
+    """An object that made the planner raise an error, and the error."""
 
     kind: str
     id: str
@@ -174,8 +174,8 @@ class Quarantine:
     ) -> Plan | None:
         """Return the plan without the culprits, or None.
 
-        Their devices are represented in the first form with which the planner does not raise. None if it raises with
-        every form.
+        The running pods of the culprits keep their devices, in the first form that the planner accepts. None if it
+        raises with every form.
         """
         for as_foreign in (False, True):
             try:
@@ -283,8 +283,9 @@ class _Search:
         return culprits, unknown
 
     def _grow(self, good: list[Key], chunk: list[Key], kind: str) -> tuple[list[Key], list[Key]]:
-        """Extend `good` by the largest parts of the chunk with which the planner does not raise. Return the rest:
-        the culprits, and untried objects.
+        """Add the largest parts of the chunk that the planner accepts to `good`.
+
+        Return the rest: the culprits, and untried objects.
         """
         culprits: list[Key] = []
         unknown: list[Key] = []

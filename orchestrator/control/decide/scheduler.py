@@ -287,7 +287,7 @@ class SchedulerLoop:
         )
 
     async def _plan(self, snapshot: Snapshot, pods: Mapping[str, Pod]) -> Decided:
-        """Let the planner decide, without the workloads with which an earlier process ended."""
+        """Let the planner decide, without the workloads that `first_decisions` leaves out."""
         left_out = await self._first.begin(snapshot, pods)
         reduced = self._quarantine.without(snapshot, (*left_out.untried, *left_out.excluded))
         try:

@@ -24,7 +24,7 @@ _EXCLUDED: Final = (
 
 
 def quarantined(decided: Decided, snapshot: Snapshot, pods: Mapping[str, Pod]) -> list[SkippedObject]:
-    """Return the objects on which the planner raised an error, and the workloads that were left out with them."""
+    """Return the objects that made the planner raise an error, and the workloads that were left out with them."""
     workloads = {workload.id: workload for workload in snapshot.workloads}
     whys = [(culprit.kind, culprit.id, undecidable(culprit.why)) for culprit in decided.quarantined]
     whys += [(WORKLOAD, workload_id, _UNDECIDED) for workload_id in decided.undecided]

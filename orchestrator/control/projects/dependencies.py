@@ -40,9 +40,9 @@ class Dependencies:
         self._projects = projects
         self._is_leader = is_leader
         self._ends: dict[str, tuple[str, str]] = {}
-        """By uid of a job with dependents: the version that was read last, and how the job had ended."""
+        """By uid of a job with dependents: the version that was read last, and the end of the job (`end_of`)."""
         self._failures: dict[str, str] = {}
-        """By uid why a job with dependencies could not be started, so that it is logged once."""
+        """The reason, by uid, why a job with dependencies could not be started, so that each reason is logged once."""
 
     async def check(self) -> None:
         """Remove the met dependencies of every job, and start the jobs that have no other dependencies."""

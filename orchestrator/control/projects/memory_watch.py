@@ -36,7 +36,9 @@ Measured on an H100 (driver 580.159.04, CUDA 13.0): 518 MiB for a bare context, 
 PyTorch. The maximum was 682 (PyTorch with cudaMallocAsync). Other GPUs have not been measured.
 """
 MARGIN_MIB: Final = 256
-"""An excess begins when the use is more than this above the fraction with allowances, and ends below that sum.
+"""An excess begins if the use is above fraction plus allowances plus this margin.
+
+It ends below fraction plus allowances.
 
 So a pod whose use varies around the sum is not warned repeatedly.
 """

@@ -29,7 +29,7 @@ from orchestrator.planner.model import SECOND_US
 logger = logging.getLogger(__name__)
 
 MAX_WARNING_SECONDS: Final = 900
-"""The warning is sent before the end: at one tenth of the limit, but at most this time before."""
+"""The warning is sent before the end of the limit: one tenth of the limit before, but at most this time."""
 _OWNERS: Final[Mapping[str, Resource]] = {"StatefulSet": STATEFUL_SETS, "Job": JOBS}
 
 

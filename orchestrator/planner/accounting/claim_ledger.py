@@ -226,8 +226,9 @@ class ClaimLedger:
                 _add(self._joined, key, 1)
 
     def leave(self, pod: Pod) -> Granted:
-        """Undo `enter`. Claims that other pods use keep their devices. Return the value with which `enter` restores
-        the state.
+        """Undo `enter`.
+
+        Claims that other pods use keep their devices. Return the argument of `enter` that restores the state.
         """
         self._version += 1
         stack = self._placed[pod.id]

@@ -127,7 +127,7 @@ class Neighbours:
         self._forget(pod.id, resident, position)
 
     def concerns(self, pod: Pod) -> bool:
-        """Return whether a constraint between pods restricts where the pod may run: its own, or one of another pod."""
+        """Return whether a constraint between pods, its own or one of another pod, restricts the nodes of the pod."""
         return pod.traits.is_constrained or bool(self._kind(pod.traits).repelled_by)
 
     def key(self, pod: Pod) -> Hashable:

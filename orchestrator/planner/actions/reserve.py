@@ -211,7 +211,7 @@ def _endings(session: Session) -> list[Ending]:
     """Return all running pods with GPUs, in the order in which they are expected to end.
 
     Pods without a declared end come last, grouped by node: the node with the fewest GPUs of such pods first. So the
-    reservation stays on the nodes where the fewest pods must end.
+    reservation is on the nodes on which the fewest pods must end.
     """
     open_ended: dict[str, int] = {}
     running = [
@@ -239,7 +239,7 @@ def _endings(session: Session) -> list[Ending]:
 def _earliest(
     session: Session, workload: Workload, chunk: Chunk, tier: EntitlementTier, endings: list[Ending]
 ) -> Reservation | None:
-    """Return the reservation on the nodes where the chunk fits after the fewest endings; None if it never fits."""
+    """Return the reservation on the nodes on which the chunk fits after the fewest endings. None if it never fits."""
     ledger = session.ledger
     checkpoint = ledger.checkpoint()
 

@@ -78,7 +78,8 @@ def _levels_to_try(rule: TopologyRule) -> list[str]:
 def _free_by_level(
     ledger: Ledger, levels: Sequence[str], scope: Collection[int] | None
 ) -> Callable[[Domain], list[int]]:
-    """Return a function from a domain to the free GPUs around it at each level, widest first, in thousandths.
+    """Return a function that maps a domain to the free GPUs around it, in thousandths: one number a level, widest
+    first.
 
     GPUs of terminating pods count as free.
     """

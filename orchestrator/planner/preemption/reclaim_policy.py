@@ -70,7 +70,7 @@ class ReclaimPolicy:
     def key(self, workload: Workload) -> tuple[object, ...]:
         """Return the key of the cached candidates. If minimum runtimes are set, it depends on the preemptor's project.
 
-        The victim's side at the level where the two lineages diverge determines the minimum runtime.
+        The minimum runtime is that of the victim's side, at the level at which the two lineages diverge.
         """
         return ("reclaim", workload.project if self._has_protection else "")
 

@@ -31,7 +31,7 @@ _MAX_MOVES = 16
 def move_elsewhere(session: Session, losses: Losses) -> dict[str, Placed]:
     """Place the victims that fit elsewhere on the ledger, most entitled first. Return the placements by workload id.
 
-    In another order, a more entitled victim would take the placement of a less entitled one later.
+    In another order, a more entitled victim would later evict a less entitled one from its new placement.
 
     Example: one GPU is free, and two victims need one each. The victim within quota gets it, and the borrowed victim is
     evicted.

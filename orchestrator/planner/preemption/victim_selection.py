@@ -148,7 +148,7 @@ class VictimSelector:
         yield from below
 
     def harm_by_node(self, workload: Workload, pod: Pod, requested: Amounts) -> dict[int, Harm]:
-        """Return, by position, the least harm with which one such pod fits on the node."""
+        """Return, by position of the node, the least harm that makes one such pod fit on it."""
         closed = _Closed(self.policy, workload, requested)
         harms: dict[int, Harm] = {}
         for position, option in self._ranking(workload, pod).options():

@@ -233,7 +233,7 @@ class Explainer:
         return kept_apart(asking, chunk[0].request, 0, together) if together and len(chunk) > 1 else None
 
     def _part_refused(self, pod: Pod, admitting: NodeSet) -> PendingReason | None:
-        """Return a node with enough of a GPU free whose driver does not give the requested fraction, as a reason."""
+        """Return the reason that a node has the requested fraction free, but its driver does not share the GPU."""
         request = pod.request
         if not request.is_shared or pod.extended_claim is None:
             return None

@@ -77,8 +77,8 @@ class Remedies:
                 self._session.refuse(workload, replace(reason, starts_preemptible=True))
 
     def fitting_minutes(self, workload: Workload, chunk: Chunk, reservation: Reservation) -> int:
-        """Return the maximum runtime in minutes with which the pods could use reserved GPUs now; 0 if no maximum
-        runtime helps.
+        """Return the maximum runtime, in minutes, that the pods would have to declare to use reserved GPUs now. 0 if
+        none helps.
         """
         left_us = reservation.starts_us - self._session.snapshot.now_us
         minutes = left_us // _MINUTE_US if reservation.starts_us else 0

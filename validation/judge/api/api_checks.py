@@ -68,7 +68,7 @@ def is_answered_well(request: Request, answered: RequestAnswered) -> bool:
 def judge_api(
     name: str, circumstances: Circumstances, timeline: Timeline, window: Window | None, *, least: Evidence
 ) -> ApiResult:
-    """Return the verdict on the answers in the window to the requests of the check of this name."""
+    """Return the verdict on the check `name`, from the answers to its requests in the window."""
     unrun = judge_unrun(circumstances)
     if unrun is not None:
         return ApiResult(unrun)

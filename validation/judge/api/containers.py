@@ -57,7 +57,7 @@ def claim_path(project: str, name: str = CLAIM) -> str:
 
 
 def kind_of(view: str) -> str:
-    """Return the kind of a view by its name: `log`, `shell` or a volume; empty if it is no view of a container.
+    """Return the kind of a view by its name: `log`, `shell` or a volume; empty if it is not a view of a container.
 
     Example: `kind_of("log/team-a/train")` returns `'log'`.
     """
@@ -129,7 +129,7 @@ def _judge_volume(
 
 
 def _wrong_content(answer: AnswerSeen, written: AnswerSeen, earlier: Sequence[Event], state: State) -> str:
-    """Return the fault of the read content, of its writer or of its node; empty if there is none."""
+    """Return the fault of the text that the job read, or of the job that wrote it. Empty if there is none."""
     kind, (_, workload), writer = kind_of(answer.view), job_of(answer.view), job_of(written.view)
     words, nodes, content = answer.output.split(), _running(state, answer.view), written.output.strip()
     if not words or words[-1] not in nodes:

@@ -28,7 +28,9 @@ KINDS: Final = ("gpu", "mig", "vfio")
 
 
 def judge_slices(documents: Sequence[Json]) -> Judgement:
-    """Return PASS if the newest slices of each node are complete and have all its GPUs, and no unknown type."""
+    """Return PASS if the newest slices of each node are complete, have all GPUs of the node, and no device of an
+    unknown type.
+    """
     nodes, slices = (objects(document.get("items")) for document in documents)
     if not nodes:
         return Judgement(Verdict.INCONCLUSIVE, f"no node has the label {PRESENT}=true")

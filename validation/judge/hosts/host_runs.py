@@ -104,7 +104,7 @@ def _milliwatts(text: str) -> int | None:
 
 
 def judge_owners(hosts: Mapping[str, HostGpus]) -> list[Judgement]:
-    """Judge whether every GPU is shown once: two hosts that show the same GPU would be one host.
+    """Judge whether only one host shows each GPU. Two hosts that show the same GPU are the same machine.
 
     A GPU without a UUID is INCONCLUSIVE, because nothing else identifies it.
     """

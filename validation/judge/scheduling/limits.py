@@ -10,9 +10,14 @@ from validation.judge.state import replay
 from validation.judge.units import seconds
 
 EARLY_MS: Final = 1_000
-"""Tolerated time by which a pod ends too early: Kubernetes has its start in whole seconds, rounded down."""
+"""Tolerance in milliseconds for a pod that ends before its limit: Kubernetes has its start in whole seconds, rounded
+down.
+"""
 LATE_MS: Final = 20_000
-"""Tolerated time by which a pod ends too late: the operator checks every 5 s; then the pod's owner has to delete it."""
+"""Tolerance in milliseconds for a pod that ends after its limit.
+
+The operator checks every 5 s, and then the pod's owner must delete the pod.
+"""
 
 
 @dataclass(slots=True)

@@ -222,7 +222,7 @@ def _listed(
 
 
 def _nodes(state: State, rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the differences in the nodes with GPUs: how many GPUs each has, and how many are allocated and free."""
+    """Yield the differences in the nodes with GPUs: the number of all, allocated and free GPUs of each."""
     gpus = {name: count for name, count in state.nodes.items() if count}
     held = dict.fromkeys(gpus, 0)
     for pod in state.holding():

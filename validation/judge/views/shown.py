@@ -63,7 +63,7 @@ def gpus_are(key: tuple[str, ...], row: Row, field: str, actual_milli: int) -> I
 
 
 def milli(gpus: object) -> int | None:
-    """Return the thousandths of a number of GPUs, exactly; None if the text is no number of GPUs.
+    """Return the thousandths of a number of GPUs, exactly; None if the text is not a number of GPUs.
 
     Example: `milli("0.125")` returns `125`.
     """

@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         return _train(options, arguments, Trainer, stopping)
-    except TrainingFault as fault:  # a fault before the training, which has no result document
+    except TrainingFault as fault:  # a fault before the training, so there is no result document
         sys.stderr.write(f"run.py: {fault.ended}: {fault}\n")
         return EXIT_CODES[fault.ended]
     finally:
