@@ -283,11 +283,11 @@ def test_a_pod_with_more_is_told_evicted_and_recorded_with_both_figures(
     events = read(halves.lab, "events", "-n", NAMESPACE)["items"]
     of_pod = [event for event in events if event["involvedObject"]["uid"] == before["metadata"]["uid"]]
     warned = [event["message"] for event in of_pod if event["reason"] == "GpuMemoryExceeded"]
-    assert any("20000 MiB" in message and f"its part is {HALF_MIB} MiB" in message for message in warned)
+    assert any("20000 MiB" in message and f"its fraction is {HALF_MIB} MiB" in message for message in warned)
     (record,) = json.loads(halves.muster("why-evicted", "left", "-p", "team-a", "--json"))
     assert (record["rule"], record["project"], record["gpus"]) == ("memory", "team-a", "0.5")
     assert "20000 MiB" in record["message"]
-    assert f"its part is {HALF_MIB} MiB" in record["message"]
+    assert f"its fraction is {HALF_MIB} MiB" in record["message"]
     halves.wait_until_ready("left", "right")
 
 

@@ -79,12 +79,9 @@ class Use:
         return self.used_mib > self.part_mib + CONTEXT_MIB * self.processes + margin_mib
 
     def __str__(self) -> str:
-        if not self.is_its_own:
-            return f"{self.used_mib} MiB of GPU {self.index} ({self.uuid}) of node {self.node}, of which it has no part"
-        return (
-            f"{self.used_mib} MiB of GPU {self.index} ({self.uuid}) of node {self.node}, "
-            f"and its part is {self.part_mib} MiB"
-        )
+        own, none = f"and its fraction is {self.part_mib} MiB", "of which it has no fraction"
+        fraction = own if self.is_its_own else none
+        return f"{self.used_mib} MiB of GPU {self.index} ({self.uuid}) of node {self.node}, {fraction}"
 
 
 class MemoryWatch:

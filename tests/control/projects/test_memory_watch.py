@@ -77,7 +77,7 @@ async def test_it_is_warned_at_once_and_evicted_after_the_grace_with_the_figures
     assert name == "job"
     assert warning.startswith("GpuMemoryExceeded: ")
     assert "20000 MiB" in warning
-    assert "its part is 16255 MiB" in warning
+    assert "its fraction is 16255 MiB" in warning
     assert "within 60 s" in warning
     world.note_usage(gpu_node(user(21_000)), after_seconds=59)
     assert not world.evicted
@@ -171,7 +171,7 @@ def test_a_gpu_without_a_fraction_of_the_pod_is_reported_and_evicts_no_pod() -> 
     for _ in range(3):
         world.note_usage(gpu_node(user(4_000)), after_seconds=60)
     ((_, warning),) = world.warned
-    assert "of which it has no part" in warning
+    assert "of which it has no fraction" in warning
     assert not world.evicted
 
 
