@@ -34,14 +34,14 @@ def lab() -> None:
 @click.option(
     "--nodes",
     type=click.IntRange(min=0),
-    help="How many simulated nodes.  [default: 2, or 0 with real nodes]",
+    help="Number of simulated nodes.  [default: 2, or 0 with real nodes]",
 )
 @click.option(
     "--real-nodes",
     type=click.IntRange(0, MAXIMUM_NODES),
     default=0,
     show_default=True,
-    help="How many nodes with a kubelet and containerd, whose containers truly run. Needs root.",
+    help="Number of real nodes, which run containers with a kubelet and containerd. Needs root.",
 )
 @click.option(
     "--profile",
@@ -126,17 +126,17 @@ def up(
 
 
 @lab.command()
-@click.option("--real-nodes", is_flag=True, help="Those that real nodes need as well.")
-@click.option("--gpus", is_flag=True, help="Those that --gpus of 'up' needs as well.")
+@click.option("--real-nodes", is_flag=True, help="Also build the programs of real nodes.")
+@click.option("--gpus", is_flag=True, help="Also build the programs that --gpus of 'up' needs.")
 @click.option(
     "--lowest-kubernetes",
     is_flag=True,
-    help="A control plane of the lowest Kubernetes that muster runs with as well. To start a lab with "
+    help="Also build a control plane of the lowest Kubernetes that muster runs with. To start a lab with "
     "it, set KUBEBUILDER_ASSETS to its directory.",
 )
 @errors_as_lines
 def build(*, real_nodes: bool, gpus: bool, lowest_kubernetes: bool) -> None:
-    """Find the programs of the control plane, and build them if they are nowhere. `up` does this by itself."""
+    """Find the programs of the control plane, or fetch or build them. `up` does this by itself."""
     reporter = terminal_reporter()
     recipes = [building.CONTROL_PLANE, *([building.REAL_NODES] if real_nodes else [])]
     if gpus:
@@ -157,7 +157,7 @@ def build(*, real_nodes: bool, gpus: bool, lowest_kubernetes: bool) -> None:
 @lab_options
 @errors_as_lines
 def down(name: str, state_dir: Path | None) -> None:
-    """Stop a lab and remove all that it kept. Without such a lab, the command does nothing."""
+    """Stop a lab and remove its files. Without such a lab, the command does nothing."""
     from musterlab import cluster
 
     try:

@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 @click.option(
     "--real-nodes",
     type=click.IntRange(1, MAXIMUM_NODES),
-    help="The lab has this number of nodes with a kubelet, containers, GPUs of a double of NVML, volumes, and the "
-    "operator of `make image`. Needs root.",
+    help="Number of nodes of the lab that run containers. They have a kubelet, volumes, and GPUs of a double of NVML. "
+    "The operator is the image of `make image`. Needs root.",
 )
 @click.option(
     "--gpus",

@@ -179,7 +179,7 @@ def show(directory: Path) -> None:
 @_DIRECTORY
 @click.option("--out", type=_NEW, required=True, metavar="DIR", help="Directory of the rendered files.")
 def render(directory: Path, out: Path) -> None:
-    """Write HTML, Markdown and JUnit XML again, from the record alone; of a run that was cut, too."""
+    """Write HTML, Markdown and JUnit XML again, from the record alone, also for a run that was killed."""
     require_extra("validation")
     from validation.report.assemble import read_report
     from validation.report.sources import with_own_titles

@@ -25,7 +25,7 @@ _GPU: Final = ("gpu", "uuid")
 SOURCE_UP: Final = Metric(
     "muster_agent_source_up",
     "gauge",
-    "Whether the agent is answered: by the driver (nvml), by the pod-resources socket (kubelet).",
+    "1 if the source answers the agent: the driver (nvml) or the pod-resources socket (kubelet).",
     ("source",),
 )
 SAMPLES: Final = Metric("muster_agent_samples_total", "counter", "Rounds over all GPUs.")
@@ -45,9 +45,11 @@ INFO: Final = _of_a_gpu("info", "Always 1; the labels describe the GPU.", "model
 HEALTHY: Final = _of_a_gpu("healthy", "1 if the GPU may be used, 0 if not.")
 MEMORY_TOTAL: Final = _of_a_gpu("memory_total_bytes", "Memory that the GPU has.")
 MEMORY_USED: Final = _of_a_gpu("memory_used_bytes", "Memory in use.")
-UTILIZATION: Final = _of_a_gpu("utilization_ratio", "Part of the last sample period in which a kernel ran.")
+UTILIZATION: Final = _of_a_gpu(
+    "utilization_ratio", "Portion of the last sample period in which a kernel ran."
+)
 MEMORY_UTILIZATION: Final = _of_a_gpu(
-    "memory_utilization_ratio", "Part of the last sample period in which memory was read or written."
+    "memory_utilization_ratio", "Portion of the last sample period in which memory was read or written."
 )
 TEMPERATURE: Final = _of_a_gpu("temperature_celsius", "Temperature of the chip.")
 POWER: Final = _of_a_gpu("power_watts", "Power drawn by the board.")
@@ -68,13 +70,13 @@ NVLINK_ERRORS: Final = _of_a_gpu(
 )
 XID_ERRORS: Final = _of_a_gpu(
     "xid_errors_total",
-    "Errors that the driver told of since the agent started, by their number; no series before the first.",
+    "Errors that the driver reported since the agent started, by number. There is no series before the first error.",
     "xid",
     kind="counter",
 )
 LAST_XID: Final = _of_a_gpu(
     "last_xid_timestamp_seconds",
-    "When the driver last told of an error of this number, since the agent started.",
+    "Time of the last error of this number that the driver reported since the agent started.",
     "xid",
 )
 ALLOCATED: Final = _of_a_gpu(

@@ -49,7 +49,7 @@ def _jobs(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("-y", "--yes", is_flag=True, default=None, help="Do not ask before several jobs are changed."),
         click.option(
             "--all-users", is_flag=True, default=None,
-            help="With --all or a choice: the jobs of all users, and not only your own.",
+            help="With --all or --status, -l, --node, --since: the jobs of all users, and not only your own.",
         ),
         click.option("-A", "--all", "every", is_flag=True, default=None, help="All your jobs of the project."),
         click.argument("names", nargs=-1, metavar="[job] NAME...", shell_complete=completing("jobs")),
@@ -95,8 +95,8 @@ class _Wanted:
 )
 def delete(*, wanted: "_Wanted", dry_run: bool | None) -> int:
     """Delete jobs of a project. The cluster deletes the jobs' pods and other dependents in the background. With --all,
-    or with a choice such as --status Failed, only your own jobs are deleted. At a terminal, the command asks first. The
-    exit code is 1 if a job could not be deleted. The other jobs are deleted nevertheless.
+    or with an option such as --status Failed, only your own jobs are deleted. At a terminal, the command asks first.
+    The exit code is 1 if a job could not be deleted. The other jobs are deleted nevertheless.
     """
     return _on_each(
         wanted,

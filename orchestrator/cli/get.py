@@ -22,8 +22,8 @@ KINDS: Final = {
 _LISTS: Final = frozenset(word for word in KINDS if word.endswith("s"))
 """The words that select a list. A job with such a name must be written as `job NAME`."""
 _HELP: Final = (
-    "Show the details of a job: its state, its pods, and the reason if it is pending. Or those of a node, "
-    "project or template."
+    "Show the details of a job, node, project or template. For a job: its state, its pods, and the reason if it is "
+    "pending."
 )
 
 

@@ -88,7 +88,11 @@ _SPEC_OPTIONS: Final = (
         metavar="TYPE",
         help="Nodes for interactive jobs; repeatable.",
     ),
-    click.option("--interactive-time-limit", metavar="DURATION", help="Stop interactive jobs after (12h)."),
+    click.option(
+        "--interactive-time-limit",
+        metavar="DURATION",
+        help="Time after which the operator stops an interactive job, for example 12h.",
+    ),
     click.option(
         "--member",
         multiple=True,
@@ -204,7 +208,7 @@ def show_project(name: str, *, output: str | None) -> None:
 
 @project.command("delete", cls=Command, no_args_is_help=True)
 @click.argument("name", shell_complete=completing("projects"))
-@click.option("--force", is_flag=True, default=None, help="Even if it has jobs, which end with it.")
+@click.option("--force", is_flag=True, default=None, help="Delete the project with its jobs.")
 def delete(*, name: str, force: bool | None) -> None:
     """Delete a project that has no jobs."""
     run(lambda client: client.delete_project(name, force=bool(force)))

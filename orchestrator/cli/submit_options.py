@@ -193,7 +193,7 @@ STORAGE: Final = (
     _many(
         "--pvc", metavar="CLAIM:PATH[:ro|rw]", help="Mount an existing PVC, or a new one: [CLASS]:SIZE:PATH."
     ),
-    _many("--pvc-exists", metavar="claimname=…,path=…", help="A volume claim that exists."),
+    _many("--pvc-exists", metavar="claimname=…,path=…", help="Mount an existing PVC."),
     _many("--pvc-new", metavar="size=…,path=…", help="Mount a new PVC, which is deleted with the job."),
     _many(
         "--clone-of",
@@ -232,7 +232,7 @@ SCHEDULING: Final = (
     _text(
         "--time-limit",
         metavar="DURATION",
-        help="End a pod that runs longer (90m, 48h); it has failed. The job may start earlier, before a reserved job.",
+        help="End and fail a pod that runs longer (90m, 48h). With it, the job can use GPUs reserved for a larger job.",
     ),
     _text(
         "--ttl-after-finish",

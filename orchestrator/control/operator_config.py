@@ -125,8 +125,8 @@ class OperatorConfig:
     start_timeout_seconds: int | None = _option(
         DEFAULT_SETTINGS.start_timeout_seconds,
         "--start-timeout",
-        "Time after which a pod whose containers have not started is evicted, 2 minutes at most if it cannot start; "
-        "never disables this.",
+        "Time after which a pod whose containers have not started is evicted. A pod whose image can never be used is "
+        "evicted after at most 2 minutes. never disables this.",
     )
     stale_grace_seconds: int = _option(
         DEFAULT_SETTINGS.stale_grace_seconds,

@@ -78,7 +78,7 @@ EVICTIONS: Final = Metric(
 REQUEST_FAILURES: Final = Metric(
     "muster_operator_request_failures_total",
     "counter",
-    "Requests about pods that failed: unanswered ones are repeated, overtaken ones are decided again.",
+    "Failed requests about pods. The operator repeats requests without an answer, and decides again about the others.",
     ("reason",),
 )
 SKIPPED: Final = Metric(
@@ -97,7 +97,10 @@ AVOIDED_NODES: Final = Metric(
     ("node",),
 )
 PENDING_REASONS: Final = Metric(
-    "muster_operator_pending_workloads", "gauge", "Pending workloads, by the dominant reason.", ("reason",)
+    "muster_operator_pending_workloads",
+    "gauge",
+    "Pending workloads, by the code of their reason.",
+    ("reason",),
 )
 CLUSTER_GPUS: Final = Metric("muster_cluster_gpus", "gauge", "GPUs of all nodes, unusable ones included.")
 CLUSTER_CAPACITY: Final = Metric(
