@@ -110,7 +110,7 @@ def values(site: SiteUnderTest, running: musterlab.cluster.Lab, tmp_path: Path) 
 
 
 def kubectl(running: musterlab.cluster.Lab, *words: str) -> str:
-    command = [running.kubectl_directory / "kubectl", "--kubeconfig", running.kubeconfig, *words]
+    command = [str(running.kubectl_directory / "kubectl"), "--kubeconfig", str(running.kubeconfig), *words]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
