@@ -47,7 +47,7 @@ def _by_model(readings: Readings, hosts: Mapping[str, HostGpus]) -> list[dict[st
 
 
 def equality(readings: Readings) -> list[Judgement]:
-    """Judge whether the GPUs are the model's product with its power limit, and their settings are equal."""
+    """Judge whether the GPUs have the product name and the power limit of their host's model, and equal settings."""
     hosts, site = readings.gpus(), readings.scope.site
     judgements = [
         judge_equality(of_model, of_model.get(site.golden)) for of_model in _by_model(readings, hosts)

@@ -13,7 +13,9 @@ from validation.judge.hosts.host_facts import HostGpu, HostGpus
 
 MAX_BYTES: Final = 16 << 20
 _CACHED_CHARACTERS: Final = 512 << 10
-"""Maximum length of an output whose facts are cached for the next check; that of eight H100 has 95,000 characters."""
+"""Maximum length of an output whose facts are cached for the next check; the output for eight H100 has 95,000
+characters.
+"""
 _CACHED_OUTPUTS: Final = 64
 """Maximum number of cached outputs: those of 32 hosts, before and after the loads."""
 _SLOWDOWNS: Final = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")

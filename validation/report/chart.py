@@ -121,7 +121,7 @@ def _ticks(start_ms: int, end_ms: int) -> list[int]:
 
 
 def _marks(scale: _Scale) -> list[str]:
-    """Return the marks: a solid line and a bold label for a section, a dotted line for a step.
+    """Return the marks as SVG: a solid line and a bold label for each section, and a dotted line for each step.
 
     A label is put into the first row with enough free space. If no row has enough, the label is left out; its line has
     it as a title.

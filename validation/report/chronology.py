@@ -98,7 +98,7 @@ def _opening(order: _Order) -> Iterator[str]:
 
 
 def _kind_of(run: str, started: str) -> str:
-    """Return the kind of target in the id of a run that started at this time; empty if the id is not of that time."""
+    """Return the kind of target from the id of a run; empty if the id does not contain the time `started`."""
     named = _RUN_ID.fullmatch(run)
     day, hour = started[:10].replace("-", ""), started[11:19].replace(":", "")
     return named[2] if named is not None and named[1] == f"{day}-{hour}" else ""

@@ -52,7 +52,10 @@ def _row(
 
 
 def _alone(host: DeclaredHost, scope: HostScope) -> HostScope:
-    """Return the scope of a run on this host alone, with only its part of the baseline, if it has one."""
+    """Return the scope of a run on this host alone.
+
+    Only this host remains in the baseline, unless the baseline does not have it.
+    """
     golden = host.name if scope.site.golden == host.name else ""
     site = msgspec.structs.replace(scope.site, hosts=[host], away={}, golden=golden)
     if not scope.baseline:

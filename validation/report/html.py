@@ -162,8 +162,8 @@ def _contents(report: Report) -> list[tuple[str, str]]:
 
 
 class _GpuTable(NamedTuple):
-    """The facts of all GPUs: `same` has the facts that are equal on all; `rows` has the others of each GPU, by
-    `columns`.
+    """The facts of all GPUs: `same` has the facts that are equal on all GPUs, and `rows` the other facts of each GPU,
+    by `columns`.
     """
 
     same: dict[str, str]

@@ -4,7 +4,7 @@ from validation.report.chart import Mark, Plot, render
 from validation.report.record import Report, ScenarioRecord
 
 MAX_MARKS = 200
-"""If a group has more checks, its chart has no marks for steps, because they would merge into a surface."""
+"""Maximum number of checks of a group whose chart has marks for steps. More marks would merge into a surface."""
 
 
 def charts(report: Report) -> list[tuple[str, str]]:

@@ -261,8 +261,9 @@ def _is_api(entry: log.Entry) -> bool:
 
 
 def _images_at_site(entries: Iterable[log.Entry]) -> dict[str, str]:
-    """Return the replacements: by the site's name of an image its name in scenarios, by the problem of a pull a fixed
-    text.
+    """Return the replacements.
+
+    The site's name of an image maps to its name in scenarios, and the problem of a pull to a fixed text.
     """
     events = [entry.event for entry in entries if isinstance(entry, Observed)]
     pulls = [event for event in events if isinstance(event, ImagePulled)]

@@ -289,6 +289,6 @@ def _short(value: object) -> str:
 
 
 def _projects(scenario: record.ScenarioRecord) -> list[oracle.Project]:
-    """Return the projects of the scenario with their quotas, and with their weights if these differ from the quotas."""
+    """Return the projects of the scenario with their quotas, and with the weights that differ from the quotas."""
     weights = {name: Fraction(weight) for name, weight in (scenario.weights_milli or {}).items()}
     return [oracle.Project(name, quota, weights.get(name)) for name, quota in scenario.quotas_milli.items()]

@@ -14,8 +14,8 @@ _PARTS: Final = MAX_POINTS // 3
 def points(events: Sequence[Event]) -> list[Point]:
     """Return the points of the series, at most MAX_POINTS.
 
-    If there are more, the time is divided into a thousand parts. Each part keeps three points: those with the lowest
-    and the highest sum of all projects, and the last.
+    If there are more, the time is divided into a thousand parts. Each part keeps three points: the point with the
+    lowest sum over all projects, the point with the highest, and the last.
     """
     every = [Point(t_ms, allocated) for t_ms, allocated in series(events)]
     if len(every) <= MAX_POINTS:

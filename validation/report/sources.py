@@ -35,7 +35,7 @@ _OF_PROGRAM = ("requirements",)
 REDACTED = "redacted"
 """The name of the note that a record has pseudonyms."""
 TITLES = "titles"
-"""The name of the note that checks have other titles in this installation than in the record."""
+"""The name of the note about checks whose titles in this installation differ from the record."""
 _NAMED = 20
 _SHOWN = 200
 """Maximum length of a title in the note, in characters. _NAMED is the maximum number of titles."""
@@ -108,9 +108,7 @@ def with_own_titles(report: record.Report) -> record.Report:
 
 
 def _differs(result: Comparison, name: str, source: str, *, is_ours: bool) -> None:
-    """Add a note about a source that differs in this installation; if the version is the same (`is_ours`), add a
-    problem.
-    """
+    """Add a note about a source that differs in this installation. If the version is the same, add a problem."""
     if is_ours:
         result.problems.append(f"{name}: {source} is not that of the version of muster that the record names")
     else:

@@ -121,7 +121,7 @@ def _wrong_signatures(envelope: Envelope, signatures: Mapping[str, bytes]) -> li
 
 
 def _wrong_notes(report: record.Report, notes: Sequence[str]) -> list[str]:
-    """Return a line if the notes are not names of notes, sorted and each once, or `redacted` does not match the
+    """Return a line if the notes are not sorted, unique and known names, or if the note `redacted` does not match the
     record.
     """
     known = {"version", "catalogue", "figures", REDACTED, TITLES}

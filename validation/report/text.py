@@ -147,7 +147,7 @@ BESIDE_STEPS = {
     "training": "Result of the training job",
     "utilization": "Use of the GPUs",
 }
-"""The other kinds of checks of a scenario than steps and invariants, in order, with the captions of their tables."""
+"""The kinds of checks of a scenario, except steps and invariants, in order, with the captions of their tables."""
 
 
 def figure(entry: "RequirementResult", report: "Report") -> str:

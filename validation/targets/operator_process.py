@@ -1,4 +1,4 @@
-"""muster's operator as a process beside a lab whose nodes are simulated, with the rights of its own account."""
+"""muster's operator as a process beside a lab whose nodes are simulated, with the rights of its own service account."""
 
 import asyncio
 import contextlib

@@ -31,7 +31,7 @@ _BACK_OFF: Final = "ImagePullBackOff"
 
 
 class Pull(NamedTuple):
-    """The pull of an image on a node: its digest, its duration and the message of the kubelet; or its problem."""
+    """The pull of an image on a node: its digest, its duration and the message of the kubelet, or the problem."""
 
     node: str
     image: str

@@ -1,4 +1,4 @@
-"""A lab with real nodes as the target: kubelets, containers, a double of NVML, volumes, and the operator's image.
+"""A lab with real nodes as the target: kubelets, containers, a test double of NVML, volumes, and the operator's image.
 
 The orchestrator is installed as on every site. Then the lab is a cluster like any other.
 """

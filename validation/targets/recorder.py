@@ -59,7 +59,7 @@ class Recorder:
         self._pods: dict[str, Json] = {}
         """The pods, by uid, in namespaces that do not belong to a project or whose project is not yet known."""
         self._pods_by_container: dict[str, str] = {}
-        """The pod's uid of each container that was ever seen, by the container's id in the runtime."""
+        """The uid of the pod of each container that was ever seen, by the id of the container in the runtime."""
         self._nodes: dict[str, Json] = {}
         self._gpu_nodes: dict[str, Json] = {}
         self._slices: dict[str, Json] = {}

@@ -180,7 +180,7 @@ def _kind(tag: str, attributes: dict[str, str | None], *, in_table: bool) -> str
 
 
 def _seconds(text: str) -> int | None:
-    """Return the seconds since the epoch of a time in the form of the pages; None if the text is no time."""
+    """Return the seconds since the epoch of a time in the form of the pages; None if the text is not a time."""
     try:
         return int(datetime.fromisoformat(text.removesuffix(" UTC") + "+00:00").timestamp())
     except ValueError:

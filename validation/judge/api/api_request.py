@@ -85,7 +85,7 @@ def at(value: object, *path: str) -> Any:
 
 
 def objects(value: object) -> list[Json]:
-    """Return the JSON objects of a list; empty if the value is no list."""
+    """Return the JSON objects of a list; empty if the value is not a list."""
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 

@@ -11,8 +11,8 @@ The definition:
 2. The fair share of a project is the requested part of its quota, plus a portion of the GPUs beyond all quotas.
    The portions follow the weights of the projects that still want more (water-filling). A workload whose gang is larger
    than the whole capacity is not counted: it could never run.
-3. Free GPUs are given to borrowing workloads one at a time. The next workload is that of the project that would have
-   the least with it, relative to its fair share.
+3. Free GPUs are given to borrowing workloads one at a time. The next one is of the project whose allocation, including
+   this workload, would be the smallest part of its fair share.
 
 Example: the capacity is 8 GPUs. Projects a and b have a quota of 2 each and equal weights, and both request 8. The
 quotas leave 4 GPUs unused, so the fair share is 4 each.

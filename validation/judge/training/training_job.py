@@ -24,7 +24,7 @@ from validation.judge.verdict import Verdict
 RESNET50: Final = "resnet50"
 MOUNTS: Final = "mounts"
 SECOND_MS: Final = 1000
-"""The kubelet has times in whole seconds, so the real run time can be one second longer than their difference."""
+"""The kubelet reports times in whole seconds, so the real run time can be one second longer than their difference."""
 
 
 class TrainingJob(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -205,7 +205,7 @@ def _one_job(state: State, rows: Sequence[Row], key: Key) -> Iterator[str]:
 
 
 def _no_list(_state: State, _rows: Sequence[Row]) -> Iterator[str]:
-    """Yield nothing: the output of a container is no list of objects."""
+    """Yield nothing: the output of a container is not a list of objects."""
     yield from ()
 
 
@@ -309,7 +309,7 @@ def _nodes(state: State, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _has_healthy_gpus(row: Row) -> bool:
-    """Return whether the row shows GPUs that pods could use. A value that is no number counts as none."""
+    """Return whether the row shows GPUs that pods could use. A value that is not a number counts as 0."""
     total, unhealthy = milli(row.get("gpus")), milli(row.get("gpusUnhealthy", "0"))
     return total is not None and total > max(0, unhealthy or 0)
 
@@ -347,7 +347,7 @@ def _limits(name: str, spec: Row, project: ProjectSet) -> Iterator[str]:
 
 
 def _milliseconds(duration: object) -> int | None:
-    """Return the milliseconds of `15s`, `2m` or `1h30m`; 0 without a duration, None if the text is no duration.
+    """Return the milliseconds of `15s`, `2m` or `1h30m`; 0 without a duration, None if the text is not a duration.
 
     Example: `_milliseconds("1h30m")` returns `5400000`.
     """

@@ -56,9 +56,7 @@ def compare(state: State, rows: Sequence[Row]) -> Iterator[str]:
 
 
 class _Jobs:
-    """The jobs of the state: the held GPUs of each, the jobs that must be shown as waiting, and the jobs that may
-    be.
-    """
+    """The jobs of the state: the held GPUs of each, and the jobs that must or may be shown as waiting."""
 
     def __init__(self, state: State) -> None:
         members = {key: pods for key, pods in state.by_workload().items() if key not in state.deleted}

@@ -112,5 +112,5 @@ def scalar(value: object) -> object:
 
 
 def texts(values: object) -> object:
-    """Return the list with None for values that are neither text nor number; None if the value is no list."""
+    """Return the list with None for values that are neither text nor number; None if the value is not a list."""
     return [scalar(value) for value in values] if isinstance(values, list) else None
