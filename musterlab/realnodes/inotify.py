@@ -6,12 +6,13 @@ from pathlib import Path
 
 from musterlab.realnodes import kernel
 
+KUBELET_INSTANCES = 6
 NODE_INSTANCES = 10
-"""Inotify instances of a node's programs: the kubelet 6, containerd 2, NVIDIA's plugin 1. A program that gets no
+"""Inotify instances of a node's programs: the kubelet's, containerd 2, NVIDIA's plugin 1. A program that gets no
 instance ends with a vague message, or continues and misses changes of files.
 """
 
-WAIT_SECONDS = 45.0
+WAIT_SECONDS = 100.0
 _POLL_SECONDS = 0.2
 
 

@@ -4,7 +4,7 @@ The process (the parent) starts a child, which is the first process of a new pro
 the kernel kills the child, and with it all processes of the node.
 
 The child builds the node's root file system, starts containerd and the kubelet, and reaps orphans. It restarts a killed
-kubelet. If containerd or the kubelet ends otherwise, the child ends.
+kubelet, and up to three times one that ends by itself. If the kubelet ends again, or containerd ends, the child ends.
 
 The root file system is a small one in memory, with `/etc`, `/var` and `/run` for this node alone. The node shares
 `/dev` and the other directories of the machine's root, such as `/usr`, `/home`, `/mnt` and `/tmp`, with the machine.
@@ -31,7 +31,11 @@ CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 PERSISTENT = {"containerd": "/var/lib/containerd", "kubelet": "/var/lib/kubelet", "pods": "/var/log/pods"}
 """Directories of the node that outlive a restart, by their name in the lab's state directory."""
 
-_SOCKET_SECONDS = 30.0
+_SOCKET_SECONDS = 120.0
+_CGROUP_SECONDS = 120.0
+_KUBELET_RESTARTS = 3
+"""Example of a kubelet that ends by itself: others took the last inotify instances between the check and its start."""
+
 _POLL_SECONDS = 0.01
 OWN = frozenset({"dev", "etc", "lab", "lost+found", "proc", "run", "sys", "var"})
 """Directories of the root that the node does not share with the machine."""
@@ -55,7 +59,8 @@ def main(specification: str) -> int:
     kernel.enter(namespace)
     os.close(namespace)
     folders = [Path(folder) for folder in node["cgroups"]]
-    supervisor.remove_cgroups(folders)  # an earlier run of the node may have left cgroups
+    # an earlier run of the node may have left cgroups; on a busy machine, its processes end late
+    supervisor.remove_cgroups(folders, _CGROUP_SECONDS)
     for folder in folders:
         cgroups.make(folder)
         cgroups.join(folder)
@@ -185,33 +190,31 @@ def _run(node: dict[str, Any], log: int) -> int:
         "PATH": f"{PROGRAMS}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": "/run",
     }
-    names = {}
     containerd = subprocess.Popen(["containerd"], env=environment, stdin=subprocess.DEVNULL)
-    names[containerd.pid] = "containerd"
     if _listens(CONTAINERD_SOCKET, containerd):
-
-        def start_kubelet() -> None:
-            command = ["kubelet", *node["kubelet"]]
-            kubelet = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
-            names[kubelet.pid] = "kubelet"
-
-        start_kubelet()
+        command = ["kubelet", *node["kubelet"]]
+        kubelet = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
         if node["gpus"]:
             driver.start_plugin(node["gpus"]["plugin"], log)
+        restarts = 0
         while True:
             pid, status = os.waitpid(-1, 0)
-            if names.get(pid) == "kubelet" and os.WIFSIGNALED(status):
-                print("kubelet was killed, and is started again", file=sys.stderr, flush=True)
-                del names[pid]
-                start_kubelet()
-            elif pid in names:
-                print(
-                    f"{names[pid]} ended with status {os.waitstatus_to_exitcode(status)}",
-                    file=sys.stderr,
-                    flush=True,
-                )
+            if pid == kubelet.pid and (os.WIFSIGNALED(status) or restarts < _KUBELET_RESTARTS):
+                restarts += not os.WIFSIGNALED(status)
+                print(f"{_ended('kubelet', status)}, and is started again", file=sys.stderr, flush=True)
+                if reason := inotify.wait_for_instances(inotify.KUBELET_INSTANCES):
+                    print(reason, file=sys.stderr, flush=True)
+                    break
+                kubelet = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+            elif pid in (kubelet.pid, containerd.pid):
+                name = "kubelet" if pid == kubelet.pid else "containerd"
+                print(_ended(name, status), file=sys.stderr, flush=True)
                 break
     return 1
+
+
+def _ended(name: str, status: int) -> str:
+    return f"{name} ended with status {os.waitstatus_to_exitcode(status)}"
 
 
 def _listens(path: str, process: "subprocess.Popen[bytes]") -> bool:
