@@ -127,12 +127,12 @@ def test_a_limit_works_on_its_hosts_alone_and_the_rest_is_done_later(fleet: Flee
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("limit", ["dgx03", "dgx01,dgx3*", ",", "controller", "switches"])
 @pytest.mark.parametrize("action", ["install", "plan", "verify"])
-def test_a_limit_without_a_host_is_refused(fleet: Fleet, action: str, limit: str) -> None:
-    refused = fleet.site.call(action, "--limit", limit)
-    assert refused.returncode == 2
-    assert "names no host of" in refused.stderr or "has no host" in refused.stderr
+def test_a_limit_without_a_host_is_refused(fleet: Fleet, action: str) -> None:
+    for limit in ("dgx03", "dgx01,dgx3*", ",", "controller", "switches"):
+        refused = fleet.site.call(action, "--limit", limit)
+        assert refused.returncode == 2, limit
+        assert "names no host of" in refused.stderr or "has no host" in refused.stderr, limit
     assert fleet.done == []
     assert not (fleet.site.state / "here" / "journal.jsonl").exists()
 

@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
 from musterlab.ports import LOOPBACK
+from orchestrator.cli.main import main
 from tests.validation.headlines import pass_headline
 
 COMMAND = [
@@ -27,6 +29,23 @@ def validate(*arguments: str, cwd: Path, **environment: str) -> "subprocess.Comp
     return subprocess.run(
         [*COMMAND, *arguments], cwd=cwd, capture_output=True, text=True, timeout=600, env=environ, check=False
     )
+
+
+Validate = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def validate_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Validate:
+    """Return a function that runs the command in this process: its start takes a second, a refusal does not."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        code = main(["validate", *arguments])
+        return subprocess.CompletedProcess(arguments, code, *capsys.readouterr())
+
+    return run
 
 
 def unreachable(directory: Path) -> Path:
@@ -67,42 +86,44 @@ def test_the_plan_is_printed_without_running_anything(tmp_path: Path) -> None:
     [((), "lab-real", 16), (("--gpus", "h100x4"), "lab-real", 8), (("--profile", "current"), "current", 16)],
 )
 def test_the_plan_for_real_nodes_is_of_their_profile_and_size(
-    options: tuple[str, ...], profile: str, gpus: int, tmp_path: Path
+    options: tuple[str, ...], profile: str, gpus: int, validate_here: Validate
 ) -> None:
     words = ("--collect-only", "--real-nodes", "2", "--scenario", "tr4858-4.8", *options)
-    done = validate(*words, cwd=tmp_path)
+    done = validate_here(*words)
     assert f"- profile: {profile} (" in done.stdout, done.stderr
     assert f"The cluster is full, {gpus} of {gpus} GPUs" in done.stdout
 
 
-def test_an_unknown_scenario_is_a_usage_error_of_one_line(tmp_path: Path) -> None:
-    done = validate("--scenario", "muster-gang", "--scenario", "nothing", cwd=tmp_path)
+def test_an_unknown_scenario_is_a_usage_error_of_one_line(validate_here: Validate) -> None:
+    done = validate_here("--scenario", "muster-gang", "--scenario", "nothing")
     assert done.returncode == 2
     assert done.stderr.startswith("Error: no scenario matches `nothing`; there are: hosts, dra, ")
     assert done.stdout == ""
 
 
-def test_a_broken_scenario_file_is_an_error_that_names_its_line(tmp_path: Path) -> None:
+def test_a_broken_scenario_file_is_an_error_that_names_its_line(
+    validate_here: Validate, tmp_path: Path
+) -> None:
     (tmp_path / "x.scenario.yaml").write_text("kind: Scenario\nsteps: 1\n")
-    done = validate("--scenarios", str(tmp_path), cwd=tmp_path)
+    done = validate_here("--scenarios", str(tmp_path))
     assert done.returncode == 2
     assert "x.scenario.yaml:" in done.stderr
 
 
-def test_a_part_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    done = validate("--part", "fairnes", cwd=tmp_path)
+def test_a_part_that_there_is_not_is_refused(validate_here: Validate) -> None:
+    done = validate_here("--part", "fairnes")
     assert done.returncode == 2
     assert done.stderr.startswith("Error: there is no part `fairnes`; there are: hardware, ")
-    done = validate("--part", "hardware", cwd=tmp_path)
+    done = validate_here("--part", "hardware")
     assert done.returncode == 2
     assert "nothing of hardware applies to the profile lab: the lab has no hardware" in done.stderr
 
 
-def test_patience_has_a_bound(tmp_path: Path) -> None:
-    done = validate("--patience", "1000", cwd=tmp_path)
+def test_patience_has_a_bound(validate_here: Validate) -> None:
+    done = validate_here("--patience", "1000")
     assert done.returncode == 2
     assert "0.1<=x<=4.0" in done.stderr
-    done = validate("--patience", "nan", cwd=tmp_path)
+    done = validate_here("--patience", "nan")
     assert (done.returncode, "nan is no number" in done.stderr) == (2, True)
 
 
@@ -143,9 +164,9 @@ def test_a_cluster_that_cannot_be_reached_leaves_a_report_that_is_not_green(tmp_
     ],
 )
 def test_real_nodes_that_cannot_be_had_are_refused_before_anything_starts(
-    options: tuple[str, ...], message: str, tmp_path: Path
+    options: tuple[str, ...], message: str, validate_here: Validate, tmp_path: Path
 ) -> None:
-    done = validate(*options, cwd=tmp_path)
+    done = validate_here(*options)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert message in line
