@@ -134,12 +134,14 @@ def carry_out(scenario: Scenario, site: Site) -> None:
     for step in scenario.steps:
         done = site.shell(step.line, step.expected.get("input"))
         deadline = time.monotonic() + DEADLINE_SECONDS
+        pause_seconds = 0.2
         while (fault := _fault(step, done, site)) and time.monotonic() < deadline:
             if step.expected.get("eventually"):
                 done = site.shell(step.line, step.expected.get("input"))
             elif _said(step, done):  # the line itself is wrong, so it is not repeated
                 break
-            time.sleep(0.2)
+            time.sleep(pause_seconds)
+            pause_seconds = min(pause_seconds * 1.5, 1.0)  # each check starts programs
         assert not fault, f"{step.line}\n  {fault}\n--- stdout\n{done.stdout}--- stderr\n{done.stderr}"
 
 
