@@ -93,6 +93,7 @@ def test_of_ten_thousand_doctored_records_none_is_accepted(second_verifier: Path
     assert count_accepted((records, key), second_verifier, tmp_path, 10_000, seed=1) == []
 
 
+@pytest.mark.rare  # 450 records
 def test_each_kind_of_change_is_made(signed: tuple[list[Path], Path], tmp_path: Path) -> None:
     made = {one.change for one in doctored(signed[0], tmp_path, 450, seed=3)}
     assert {change.__name__ for change in CHANGES} <= made

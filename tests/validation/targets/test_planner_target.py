@@ -65,20 +65,30 @@ def run_on(target: PlannerTarget, directory: Path, *paths: Path) -> Report:
     return report
 
 
-def test_the_command_proves_the_requirements_of_the_planner_alone(tmp_path: Path) -> None:
-    done = command(tmp_path / "r")
+Whole = tuple[Path, "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """Run all shipped scenarios by the command; return the record and the ended command."""
+    out = tmp_path_factory.mktemp("whole") / "r"
+    return out, command(out)
+
+
+def test_the_command_proves_the_requirements_of_the_planner_alone(whole: Whole, tmp_path: Path) -> None:
+    out, done = whole
     assert pass_headline(22, "all that apply to the profile planner") in done.stdout, done.stderr
     assert done.returncode == 0
-    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    report = json.loads((out / "report.json").read_text())
     assert report["target"]["kind"] == "planner"
     assert "no API server, no kubelet" in report["target"]["cluster is"]
     assert report["cluster"]["kubernetes"] == "none"
     assert {entry["verdict"] for entry in report["requirements"]} == {"PASS", "NOT_APPLICABLE"}
-    verified = subprocess.run([*MUSTER, "report", "verify", str(tmp_path / "r")], check=False)
+    verified = subprocess.run([*MUSTER, "report", "verify", str(out)], check=False)
     assert verified.returncode == 0
-    assert_second_judge_agrees(tmp_path / "r")
-    public = redact(tmp_path / "r", tmp_path / "public")  # a redacted record of all shipped scenarios
-    before = record.read(tmp_path / "r")
+    assert_second_judge_agrees(out)
+    public = redact(out, tmp_path / "public")  # a redacted record of all shipped scenarios
+    before = record.read(out)
     assert [step.verdict for step in public.steps] == [step.verdict for step in before.steps]
     assert (public.headline, public.acceptance) == (before.headline, before.acceptance)
     assert verify(tmp_path / "public").is_compared
@@ -89,9 +99,9 @@ def test_the_command_proves_the_requirements_of_the_planner_alone(tmp_path: Path
     ("of_command", "of_pytest"), [((), ()), (("--scenario", "muster-gang"), ("-k", "gang"))]
 )
 def test_pytest_ends_as_the_command_does(
-    of_command: tuple[str, ...], of_pytest: tuple[str, ...], tmp_path: Path
+    of_command: tuple[str, ...], of_pytest: tuple[str, ...], whole: Whole, tmp_path: Path
 ) -> None:
-    ours = command(tmp_path / "command", *of_command)
+    ours = command(tmp_path / "command", *of_command) if of_command else whole[1]
     theirs = with_pytest(tmp_path / "pytest", *of_pytest, str(SHIPPED))
     assert theirs.returncode == ours.returncode == (1 if of_command else 0), theirs.stdout
 
