@@ -23,6 +23,7 @@ from orchestrator.cluster.quantity import parse_time
 from orchestrator.cluster.transport import Transport
 from orchestrator.manifests.install import install
 from orchestrator.progress import Reporter
+from tests.cluster.waiting import poll
 from tests.control.operators import must
 from tests.musterlab.gpu_pods import create, pod, read, wait_until_ready
 
@@ -65,15 +66,7 @@ class Watched:
 @pytest.fixture
 def eventually() -> Callable[[Callable[[], bool], str], None]:
     """Return a function that polls the cluster until a condition is true."""
-    from time import monotonic, sleep
-
-    def wait(condition: Callable[[], bool], what: str) -> None:
-        end = monotonic() + WAIT_SECONDS
-        while not condition():
-            assert monotonic() < end, what
-            sleep(0.5)
-
-    return wait
+    return poll
 
 
 def library() -> Path:

@@ -149,6 +149,7 @@ async def test_the_agent_writes_no_other_nodes_gpus_and_reads_no_pods(site: Site
                 await write(site.podless, site.ours)
             except ClusterError:
                 break
+            await asyncio.sleep(0.05)
     await write(site.agent, site.ours)
     await refused(write(site.agent, site.theirs), "writes no other node's GpuNode")
     await refused(write(site.podless, site.ours), "writes no other node's GpuNode")

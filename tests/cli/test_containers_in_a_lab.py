@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +18,11 @@ import musterlab.cluster
 from orchestrator.client import Client, ForwardedPort, PortInUse
 from orchestrator.cluster.errors import NotExecutable
 from tests.cli.terminals import terminal
-from tests.cluster.waiting import DEADLINE_SECONDS
+from tests.cluster.waiting import DEADLINE_SECONDS, poll
 from tests.control.operators import MUSTER, must, muster, operator, prepare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]
@@ -282,7 +281,7 @@ def test_the_code_of_a_working_tree_runs_in_every_pod(config: Path, tmp_path: Pa
     said = [must(config, "logs", "tree", "--pod", name).splitlines() for name in names]
     assert said == [["256", "/code", "1234", "755"]] * 2
     must(config, "delete", "tree")
-    eventually(lambda: not [name for name in everything(config) if "tree" in name], "it is gone")
+    poll(lambda: not [name for name in everything(config) if "tree" in name], "it is gone")
 
 
 def test_a_server_side_dry_run_creates_nothing(config: Path) -> None:
@@ -300,7 +299,7 @@ def test_a_submission_that_the_server_refuses_leaves_nothing_behind(config: Path
     assert refused.returncode == 1
     assert refused.stderr.count("\n") == 1
     assert "nodePort" in refused.stderr
-    eventually(lambda: not [name for name in everything(config) if "half" in name], "it is gone")
+    poll(lambda: not [name for name in everything(config) if "half" in name], "it is gone")
 
 
 def test_a_notebook_waits_until_the_deleted_one_whose_quota_it_needs_has_ended(config: Path) -> None:
@@ -317,7 +316,7 @@ def test_a_notebook_waits_until_the_deleted_one_whose_quota_it_needs_has_ended(c
     must(config, "submit", "second", *notebook, *FOREVER)
 
     words = "quota of team-q: 1 GPU is still held by terminating pods"
-    eventually(lambda: words in must(config, "explain", "second", "-p", "team-q"), words)
+    poll(lambda: words in must(config, "explain", "second", "-p", "team-q"), words)
     pods = {
         each["metadata"]["name"]: each for each in objects(config, "pods", namespace="muster-team-q")["items"]
     }
@@ -334,13 +333,6 @@ def everything(config: Path) -> list[str]:
     """Return the names of all objects of a submission."""
     kinds = ("statefulsets", "persistentvolumeclaims", "services", "secrets", "ingresses")
     return [each["metadata"]["name"] for each in objects(config, ",".join(kinds))["items"]]
-
-
-def eventually(holds: Callable[[], bool], what: str) -> None:
-    """Wait until the condition is true: the garbage collector needs time."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, f"not in time: {what}"
 
 
 def objects(config: Path, plural: str, *names: str, namespace: str = "muster-team-a") -> Any:
@@ -363,5 +355,5 @@ def pods_of(config: Path, name: str, count: int) -> list[Any]:
         found[:] = objects(config, "pods", "-l", f"muster.dev/workload={name}")["items"]
         return len(found) == count
 
-    eventually(enough, f"{name} has {count} pods")
+    poll(enough, f"{name} has {count} pods")
     return found

@@ -1,8 +1,9 @@
-"""Waiting without sleeping: for a condition with a deadline, and on a clock that the test advances."""
+"""Waiting for a condition with a deadline, and on a clock that the test advances."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ DEADLINE_SECONDS = 120.0
 """Many times longer than any wait in a test, because a machine can be busy with other work."""
 
 MAX_PAUSE_SECONDS = 0.05
+MAX_POLL_SECONDS = 1.0
 
 
 async def until(condition: Callable[[], object], *, seconds: float = DEADLINE_SECONDS) -> None:
@@ -26,6 +28,22 @@ async def until(condition: Callable[[], object], *, seconds: float = DEADLINE_SE
         while not condition():
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(pause_seconds * 1.2, MAX_PAUSE_SECONDS)
+
+
+def poll(condition: Callable[[], object], what: str = "", *, seconds: float = DEADLINE_SECONDS) -> None:
+    """Wait until the condition is true; fail with `what` at the deadline.
+
+    The pause is four times as long as the check: a condition that starts a program, such as kubectl, would otherwise
+    use a whole processor.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        begin = time.monotonic()
+        if condition():
+            return
+        now = time.monotonic()
+        assert now < deadline, f"not within {seconds} s: {what}"
+        time.sleep(min(max(4 * (now - begin), 0.02), MAX_POLL_SECONDS))
 
 
 @asynccontextmanager

@@ -59,6 +59,7 @@ class Site:
             found: list[str] = []
             while workload not in found:
                 found = [each.workload for each in await evictions_in(self.transport, namespace)]
+                await asyncio.sleep(0.05)
         return await self.json("why-evicted", workload, "-p", namespace.removeprefix("muster-"))
 
     async def events_with(self, namespace: str, *reasons: str) -> list[Event]:
@@ -67,6 +68,7 @@ class Site:
         async with asyncio.timeout(DEADLINE_SECONDS):
             while not set(reasons) <= {each.reason for each in events}:
                 events = (await self.transport.list(EVENTS.path(namespace), Event)).items
+                await asyncio.sleep(0.05)
         return events
 
     def of(self, workload: str) -> list[Pod]:

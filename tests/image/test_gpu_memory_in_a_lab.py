@@ -30,6 +30,7 @@ from orchestrator.cluster.resources import LEASES, PODS
 from orchestrator.cluster.transport import Transport
 from orchestrator.manifests.install import service_account_kubeconfig
 from tests.agent.test_agent_on_a_real_node import process_of
+from tests.cluster.waiting import poll
 from tests.control.operators import must, must_all, operator, until_granted
 from tests.gpumemory.conftest import ROOT, build_double, uuid
 from tests.musterlab.gpu_labs import check_nvidias_dra_driver
@@ -46,7 +47,6 @@ SIMULATED: Final = "dgx1-1"
 GOES_THERE: Final = f"--toleration {KIND_LABEL}"
 NAMESPACE: Final = "muster-team-a"
 AGENT: Final = ("-n", names.AGENT_NAMESPACE, f"daemonset/{names.AGENT_ACCOUNT}")
-WAIT_SECONDS: Final = 120
 LOADER: Final = Path("/lib64/ld-linux-x86-64.so.2").resolve()
 PYTHON: Final = Path("/usr/bin/python3").resolve()
 OPTIONS: Final = ("--gpu-memory-limits=enforce",)
@@ -182,15 +182,7 @@ async def operators_access(lab: Lab, path: Path) -> Path:
 @pytest.fixture(scope="module")
 def eventually() -> Eventually:
     """Return a function that polls the cluster until a condition is true."""
-    from time import monotonic, sleep
-
-    def wait(condition: Callable[[], bool], what: str) -> None:
-        end = monotonic() + WAIT_SECONDS
-        while not condition():
-            assert monotonic() < end, what
-            sleep(0.5)
-
-    return wait
+    return poll
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from musterlab.build import CONTROL_PLANE
 from musterlab.cluster import Lab, start
+from tests.cluster.waiting import poll
 
 FAKE_GO = r"""#!/bin/sh
 case "$1" in
@@ -32,16 +32,9 @@ esac
 COMMAND = [sys.executable, "-c", "from musterlab.command import lab; lab(prog_name='muster lab')"]
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.02)
-
-
 @pytest.fixture
 def eventually() -> Callable[[Callable[[], bool], str], None]:
-    return wait_until
+    return poll
 
 
 def processes_naming(directory: Path) -> list[str]:
@@ -151,7 +144,7 @@ def muster_lab() -> Callable[..., subprocess.CompletedProcess[str]]:
     return command
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def running_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Yield a lab of two DGX-1 that tests share. They leave no pods in it."""
     lab = start("shared", nodes=2, detach=True, state_dir=tmp_path_factory.mktemp("labs"))

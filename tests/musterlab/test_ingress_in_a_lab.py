@@ -21,7 +21,7 @@ from musterlab.errors import BinariesError, LabError
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.transport import Transport
 from orchestrator.progress import Reporter
-from tests.cluster.waiting import DEADLINE_SECONDS
+from tests.cluster.waiting import DEADLINE_SECONDS, poll
 from tests.control.operators import must, operator, prepare
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ def until_served(lab: musterlab.cluster.Lab, url: str) -> str:
     """Return the page once the controller knows the pod."""
     deadline, last = time.monotonic() + DEADLINE_SECONDS, ""
     while time.monotonic() < deadline:
+        if last:
+            time.sleep(0.05)
         try:
             status, text = get(lab, url)
         except (LabError, OSError, http.client.HTTPException) as error:
@@ -87,9 +89,7 @@ def until_served(lab: musterlab.cluster.Lab, url: str) -> str:
 
 def until_listed(config: Path, project: str, url: str) -> None:
     """Wait until the URL is the SERVICE URL of a job, after the controller has accepted its Ingress."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while url not in (listed := must(config, "list", "-p", project)):
-        assert time.monotonic() < deadline, listed
+    poll(lambda: url in must(config, "list", "-p", project), f"{url} is listed")
 
 
 @pytest.fixture(scope="module")

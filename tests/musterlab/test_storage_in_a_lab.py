@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import subprocess
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ import musterlab.cluster
 from musterlab.errors import BinariesError
 from musterlab.storage.serving import CLASS, storage
 from orchestrator.progress import Reporter
-from tests.cluster.waiting import DEADLINE_SECONDS
+from tests.cluster.waiting import DEADLINE_SECONDS, poll
 from tests.control.operators import must, muster, operator, prepare
 
 if TYPE_CHECKING:
@@ -83,28 +82,29 @@ def run(lab: Lab, name: str, script: str, *options: str) -> dict[str, Any]:
 
 
 def until(lab: Lab, name: str, statuses: set[str]) -> dict[str, Any]:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while True:
-        job: dict[str, Any] = json.loads(must(lab.kubeconfig, "get", name, "-o", "json"))
-        if job["status"] in statuses:
-            return job
-        assert time.monotonic() < deadline, must(lab.kubeconfig, "describe", "job", name)
-        time.sleep(0.2)
+    job: dict[str, Any] = {}
+
+    def is_reached() -> bool:
+        job.update(json.loads(must(lab.kubeconfig, "get", name, "-o", "json")))
+        return job["status"] in statuses
+
+    poll(is_reached, f"{name} is {statuses}")
+    return job
 
 
 def until_deleted(lab: Lab, claim: str) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while claim in claims(lab):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    poll(lambda: claim not in claims(lab), f"{claim} is deleted")
 
 
 def until_done(command: Callable[[], subprocess.CompletedProcess[str]]) -> None:
     """Repeat a command that is refused while pods of deleted jobs still exist."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while (done := command()).returncode != 0:
-        assert "it is used by" in done.stderr
-        assert time.monotonic() < deadline, done.stderr
+
+    def is_done() -> bool:
+        done = command()
+        assert done.returncode == 0 or "it is used by" in done.stderr
+        return done.returncode == 0
+
+    poll(is_done, "no pod uses it")
 
 
 def digest(lab: Lab, name: str, *options: str) -> str:
@@ -176,10 +176,13 @@ def test_a_result_is_kept_when_its_job_has_succeeded(lab: Lab) -> None:
     run(lab, "good", WRITE, "--pvc", "results:/data", "--snapshot-on-success")
     result = digest(lab, "read-results", "--pvc", "results:/data")
     run(lab, "worse", "echo worse > /data/bytes", "--pvc", "results:/data")
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not (taken := json.loads(must(lab.kubeconfig, "get", "good", "-o", "json"))["snapshots"]):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    taken: list[str] = []
+
+    def is_taken() -> bool:
+        taken[:] = json.loads(must(lab.kubeconfig, "get", "good", "-o", "json"))["snapshots"]
+        return bool(taken)
+
+    poll(is_taken, "a snapshot is taken")
     data(lab, "snapshot", "restore", taken[0], "as-it-was")
     assert digest(lab, "read-kept", "--pvc", "as-it-was:/data") == result
 

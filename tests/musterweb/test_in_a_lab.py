@@ -103,6 +103,7 @@ def _until_full(kubeconfig: Path) -> None:
         if (running, held) == (["Running"] * 13, [4.0] * 4):
             return
         assert time.monotonic() < deadline, (running, held)
+        time.sleep(0.5)  # each list is a process
 
 
 async def _tokens(lab: Lab) -> dict[str, str]:

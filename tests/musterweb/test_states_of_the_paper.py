@@ -92,6 +92,7 @@ class Site:
                 is_explained = all(job["waitsBecause"] for job in jobs if job["status"] == "Pending")
                 if count == running and waiting in lists and is_explained:
                     return
+                await asyncio.sleep(0.5)  # each list is a process
 
     async def remove_gpus(self) -> None:
         """Delete all GpuNodes: where a node has an agent, a GPU fraction waits until the agent says which GPU is
@@ -318,6 +319,7 @@ async def check_page(tab: Tab, path: str, state: Printed, utilization_percent: i
         if not wrong[-1]:
             break
         assert time.time() < deadline, (path, wrong[-1])
+        await asyncio.sleep(0.1)  # the page itself records the time of each change
     first = max((number + 1 for number, problems in enumerate(wrong) if problems), default=0)
     delay = contents[first]["at"] - event
     assert delay <= SECONDS_TO_THE_PAGE, (path, delay, wrong[first - 1])

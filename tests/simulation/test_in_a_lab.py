@@ -78,7 +78,7 @@ class Cluster:
         try:
             async with asyncio.timeout(seconds):
                 while not condition(jobs := await self.jobs()):  # noqa: ASYNC110 - a command line has no events
-                    await asyncio.sleep(0.2)
+                    await asyncio.sleep(0.5)
         except TimeoutError:
             states = {name: (each["status"], each["waitsBecause"]) for name, each in jobs.items()}
             pytest.fail(f"after {seconds} s the jobs are {states}")
@@ -150,9 +150,11 @@ async def the_record_of_the_eviction(cluster: Cluster, victim: str) -> None:
     async with asyncio.timeout(2 * DEADLINE_SECONDS):
         while not records:
             records = await cluster.json("why-evicted", name, "-p", project, "--json")
+            await asyncio.sleep(0.2)
         (record,) = records
         while f"[Reclaimed] {record['message']}" not in " ".join(shown.split()):
             shown = await cluster.must("get", name, "-p", project)
+            await asyncio.sleep(0.2)
     assert (record["beneficiaryProject"], record["beneficiary"], record["rule"]) == ("team-d", "d-2", "quota")
     assert (record["gpus"], len(record["devices"])) == ("2", 2)
     other = await cluster.must("why-evicted", "a-1", "-p", "team-a")

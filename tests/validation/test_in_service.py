@@ -139,6 +139,7 @@ async def test_idle_nodes_are_cordoned_for_the_run_and_opened_after_it(
     seen: list[dict[str, tuple[bool, str]]] = []
     while running.poll() is None:
         seen.append(await cluster.nodes())
+        await asyncio.sleep(0.1)
     output, errors = running.communicate()
     assert running.returncode == 0, errors
     run = record.read(tmp_path / "r").volatile.run.id
@@ -205,6 +206,7 @@ async def test_a_run_that_must_end_ends_its_load_before_it_gives_the_nodes_back(
     async with asyncio.timeout(60):
         while (await cluster.nodes())["dgx1-1"][1]:
             assert running.poll() is None
+            await asyncio.sleep(0.02)
     ended = has_ended(load)
     running.communicate()
     assert running.returncode == 130
@@ -221,6 +223,7 @@ async def test_a_run_that_ends_while_it_reserves_gives_the_nodes_back(
     async with asyncio.timeout(60):
         while not (await cluster.nodes())["dgx1-1"][0]:
             assert running.poll() is None
+            await asyncio.sleep(0.02)
     running.send_signal(signal.SIGTERM)
     _, errors = running.communicate()
     assert (running.returncode, "interrupted before the first check" in errors) == (2, True), errors
