@@ -44,7 +44,14 @@ def report() -> None:
 
 @report.command()
 @_DIRECTORY
-@click.option("--key", type=_FILE, metavar="FILE", help="Public key of a required signature.")
+@click.option(
+    "--key",
+    "keys",
+    type=_FILE,
+    multiple=True,
+    metavar="FILE",
+    help="Public key of a required signature. Repeatable.",
+)
 @click.option(
     "--baseline",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -52,20 +59,22 @@ def report() -> None:
     help="Record that the run must have used as its baseline.",
 )
 @click.pass_context
-def verify(ctx: click.Context, directory: Path, key: Path | None, baseline: Path | None) -> None:
+def verify(ctx: click.Context, directory: Path, keys: tuple[Path, ...], baseline: Path | None) -> None:
     """Compare every file with the manifest and the record with the log, and judge the record again.
 
     The command names each file that was changed, added or is missing. If there is one, the exit code is 1. If the
     record names sources that this installation does not have, the exit code is 4, and the last line says NOT COMPARED.
+
+    Only its key can tell whether a signature is made up. The last line names the signatures of other keys.
     """
     require_extra("validation")
     from validation.report import record
     from validation.report.baseline import problems as baseline_problems
     from validation.report.statement import accepted as accepted_notes
-    from validation.report.statement import signers
+    from validation.report.statement import unchecked
     from validation.report.verify import verify as verify_report
 
-    result = verify_report(directory, key)
+    result = verify_report(directory, *keys)
     if baseline is not None and not result.problems:
         result.problems += baseline_problems(record.read(directory), baseline)
     accepted = ", ".join(accepted_notes(directory)) if not result.problems else ""
@@ -74,8 +83,9 @@ def verify(ctx: click.Context, directory: Path, key: Path | None, baseline: Path
     if accepted:
         click.echo(printable(f"{directory}: signed with the notes {accepted} accepted"))
     if not result.problems:
-        unchecked = "" if key else "; no signature was checked: give --key" if signers(directory) else ""
-        click.echo(printable(f"{directory}: {_verified(result)}{unchecked}"))
+        others = ", ".join(unchecked(directory, *keys))
+        unknown = f"; NOT CHECKED, give each --key: the signature of {others}" if others else ""
+        click.echo(printable(f"{directory}: {_verified(result)}{unknown}"))
     ctx.exit(_exit_code(result))
 
 
@@ -127,7 +137,9 @@ def sign(ctx: click.Context, directory: Path, key: Path, accepted: tuple[str, ..
         click.echo(printable(f"{directory}: not signed: {wrong}"))
         ctx.exit(1)
     path = statement.sign(directory, record.read(directory), key, result.notes)
-    click.echo(printable(f"{path}: signed by {', '.join(statement.signers(directory))}"))
+    *others, own = statement.signers(directory)
+    beside = f"; beside it, NOT CHECKED: the signature of {', '.join(others)}" if others else ""
+    click.echo(printable(f"{path}: signed by {own}{beside}"))
 
 
 @report.command()

@@ -64,7 +64,7 @@ class _Payload(msgspec.Struct):
 def sign(directory: Path, report: record.Report, key: Path, notes: Collection[str] = ()) -> Path:
     """Add a signature by the private key to the statement of the report; return the statement's file.
 
-    Raises ReportError.
+    The signatures of other keys on the same statement stay. Raises ReportError.
 
     The caller must have verified the report, because a report with problems must not be signed. The signer accepts the
     `notes`.
@@ -84,14 +84,14 @@ def sign(directory: Path, report: record.Report, key: Path, notes: Collection[st
     return path
 
 
-def problems(directory: Path, report: record.Report, key: Path | None) -> list[str]:
-    """Return a line for each problem of the statement. With `key`, a missing signature of this key is a problem.
+def problems(directory: Path, report: record.Report, *keys: Path) -> list[str]:
+    """Return a line for each problem of the statement. A missing signature of one of the `keys` is a problem.
 
     Raises ReportError.
     """
     path = directory / NAME
     if not path.exists():
-        return [f"{NAME}: is missing: this report has no signature"] if key is not None else []
+        return [f"{NAME}: is missing: this report has no signature"] if keys else []
     try:
         envelope = _read(path)
         payload = _decode(envelope.payload)
@@ -104,9 +104,8 @@ def problems(directory: Path, report: record.Report, key: Path | None) -> list[s
     expected = rfc8785.dumps(_statement(directory, report, _accepted(payload)))
     if envelope.payload_type != PAYLOAD_TYPE or payload != expected:
         lines.append(f"{NAME}: was made for another report")
-    if key is not None and not _signed(_public_key(key), payload, signatures):
-        lines.append(f"{NAME}: has no signature of {key}")
-    return lines
+    unsigned = [key for key in keys if not _signed(_public_key(key), payload, signatures)]
+    return [*lines, *(f"{NAME}: has no signature of {key}" for key in unsigned)]
 
 
 def _wrong_signatures(envelope: Envelope, signatures: Mapping[str, bytes]) -> list[str]:
@@ -136,6 +135,15 @@ def signers(directory: Path) -> list[str]:
     """Return the key ids of all signatures, unverified; empty for a report without a statement."""
     path = directory / NAME
     return [signature.keyid for signature in _read(path).signatures] if path.exists() else []
+
+
+def unchecked(directory: Path, *keys: Path) -> list[str]:
+    """Return the key ids of the signatures of other keys: only their keys can tell whether they are made up.
+
+    Raises ReportError.
+    """
+    given = {_keyid(_public_key(key)) for key in keys}
+    return [keyid for keyid in signers(directory) if keyid not in given]
 
 
 def accepted(directory: Path) -> list[str]:

@@ -36,11 +36,8 @@ class Verification:
     is_compared: bool = True
 
 
-def verify(directory: Path, key: Path | None = None) -> Verification:
-    """Verify the report.
-
-    With a key, also verify that the key signed it. Raises ReportError if there is nothing to verify.
-    """
+def verify(directory: Path, *keys: Path) -> Verification:
+    """Verify the report, and that each of the keys signed it. Raises ReportError if there is nothing to verify."""
     if not (directory / manifest.NAME).exists() and (directory / log.NAME).exists():
         return Verification([f"{manifest.NAME}: is missing: {CUT}"], cut=True)
     lines = manifest.problems(directory, beside=[statement.NAME])
@@ -48,14 +45,14 @@ def verify(directory: Path, key: Path | None = None) -> Verification:
         return Verification(lines)
     try:
         with untrusted("report.json"):
-            return _verify_content(directory, key)
+            return _verify_content(directory, *keys)
     except MusterError as error:
         return Verification([str(error)])
 
 
-def _verify_content(directory: Path, key: Path | None) -> Verification:
+def _verify_content(directory: Path, *keys: Path) -> Verification:
     report = record.read(directory)
-    if lines := statement.problems(directory, report, key):
+    if lines := statement.problems(directory, report, *keys):
         return Verification(lines)  # stop here: the other files belong to another report than the signed one
     source = log.read_log(directory)
     if lines := chronology.endless(source):

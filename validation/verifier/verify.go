@@ -3,7 +3,7 @@
 // the order of the log, makes the record anew from the log and from the verdicts on checks, and checks the statement.
 // It judges no events and renders no page: `muster report verify` does.
 //
-// Usage: verify [-key customer.pub] DIRECTORY... The exit code is 1 if one is refused.
+// Usage: verify [-key customer.pub]... DIRECTORY... The exit code is 1 if one is refused.
 package main
 
 import (
@@ -51,19 +51,20 @@ var (
 )
 
 func main() {
-	key, code := flag.String("key", "", "public key of a required signature (Ed25519, PEM)"), 0
+	required, code := []string{}, 0
+	flag.Func("key", "public key of a required signature (Ed25519, PEM); repeatable", func(file string) error { required = append(required, file); return nil })
 	flag.Parse()
 	each(flag.Args(), func(directory string) {
-		why := verify(directory, *key)
-		code = max(code, number(why != "accepted"))
+		why := verify(directory, required)
+		code = max(code, number(!strings.HasPrefix(why, "accepted")))
 		fmt.Printf("%q: %s\n", directory, why)
 	})
 	os.Exit(code)
 }
-func verify(directory, key string) (why string) {
+func verify(directory string, required []string) (why string) {
 	defer func() {
 		found := recover()
-		why = pick(found == nil, "accepted", fmt.Sprintf("refused: %q", fmt.Sprint(found)))
+		why = pick(found == nil, why, fmt.Sprintf("refused: %q", fmt.Sprint(found)))
 	}()
 	files, report := readManifest(directory), parse(read(filepath.Join(directory, "report.json"), 32<<20), "Report")
 	made, beside := readLog(read(filepath.Join(directory, "events.jsonl"), 1<<30)).assemble(report)
@@ -71,8 +72,7 @@ func verify(directory, key string) (why string) {
 	require(same(files, beside), "the files beside the log are not those that it names")
 	each(keys(made), func(key string) { require(same(made[key], report[key]), "report.json: ", key, " does not follow") })
 	require(len(made) == len(report) && num(report, "schemaVersion") == 3, "report.json: more, or of another version")
-	checkStatement(directory, key, report)
-	return ""
+	return "accepted" + checkStatement(directory, required, report)
 }
 func require(holds bool, words ...any) {
 	pick(holds, func() {}, func() { panic(fmt.Sprint(words...)) })()
@@ -369,9 +369,8 @@ func (log *journal) identify(recorded any) object {
 		lines = append(lines, line)
 	}
 	slices.SortFunc(lines, slices.Compare)
-	content := canonical(object{"caSha256": log.authority, "kubeSystemUid": token(log.uid), "nodes": lines})
-	sum := digestOf([]byte(content))
-	return object{"sha256": sum, "nodes": get(recorded, "nodes"), "caSha256": log.authority, "kubeSystemUid": log.uid}
+	content := []byte(canonical(object{"caSha256": log.authority, "kubeSystemUid": token(log.uid), "nodes": lines}))
+	return object{"sha256": digestOf(content), "nodes": get(recorded, "nodes"), "caSha256": log.authority, "kubeSystemUid": log.uid}
 }
 func token(id string) string { return pick(tokens.MatchString(id), id, "sha256:"+digestOf([]byte(id))) }
 
@@ -418,14 +417,15 @@ func ofRun(verdicts, grave []any) any {
 	unproven := pick(slices.Contains(verdicts, any("PASS")), []any{}, []any{"INCONCLUSIVE"})
 	return worst(slices.Concat(verdicts, grave, unproven)...)
 }
-func checkStatement(directory, file string, report object) {
+
+// checkStatement returns the signatures of other keys in words: only their keys can tell whether they are made up.
+func checkStatement(directory string, needed []string, report object) (unknown string) {
 	path := filepath.Join(directory, "statement.json")
-	if _, err := os.Lstat(path); os.IsNotExist(err) && file == "" {
+	if _, err := os.Lstat(path); os.IsNotExist(err) && len(needed) == 0 {
 		return
 	}
 	envelope := parse(read(path, 1<<20), "Envelope")
-	payload, kind := base64Of(envelope["payload"]), str(envelope, "payloadType")
-	var statement any
+	payload, kind, statement := base64Of(envelope["payload"]), str(envelope, "payloadType"), any(nil)
 	require(json.Unmarshal(payload, &statement) == nil, "statement.json: no statement")
 	notes, known := arr(statement, "predicate.notes"), []any{"catalogue", "figures", "redacted", "titles", "version"}
 	each(arr(report, "scenarios"), func(one any) { known = append(known, "scenario:"+str(one, "id")) })
@@ -434,25 +434,25 @@ func checkStatement(directory, file string, report object) {
 	expected := object{"_type": "https://in-toto.io/Statement/v1", "predicateType": "https://muster.dev/acceptance/v1"}
 	predicate, subjects := certificate(report, arr(statement, "predicate.hosts")), []any{}
 	each([]string{"manifest.sha256", "report.json"}, func(name string) {
-		its := digestOf(read(filepath.Join(directory, name), 1<<30))
-		subjects = append(subjects, object{"name": name, "digest": object{"sha256": its}})
+		subjects = append(subjects, object{"name": name, "digest": object{"sha256": digestOf(read(filepath.Join(directory, name), 1<<30))}})
 	})
 	predicate["notes"], expected["predicate"], expected["subject"] = append([]any{}, notes...), predicate, subjects
-	right = right && kind == "application/vnd.in-toto+json" && canonical(expected) == string(payload)
-	require(right, "statement.json: of another report")
+	require(right && kind == "application/vnd.in-toto+json" && canonical(expected) == string(payload), "statement.json: of another report")
 	covered, signatures := fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(kind), kind, len(payload), payload), map[string][]byte{}
 	for id, one := range index(arr(envelope, "signatures"), "keyid") {
 		signatures[id] = base64Of(get(one, "sig"))
 		require(digest.MatchString(id) && len(signatures[id]) == ed25519.SignatureSize, "statement.json: no signature")
 	}
 	require(len(signatures) > 0, "statement.json: has no signature")
-	if file != "" {
+	unchecked := maps.Clone(signatures)
+	each(needed, func(file string) {
 		block, _ := pem.Decode(read(file, 1<<20))
 		parsed, _ := x509.ParsePKIXPublicKey(block.Bytes)
 		der, _ := x509.MarshalPKIXPublicKey(parsed)
-		signed := ed25519.Verify(parsed.(ed25519.PublicKey), covered, signatures[digestOf(der)])
-		require(signed, "statement.json: no signature of the key")
-	}
+		require(ed25519.Verify(parsed.(ed25519.PublicKey), covered, signatures[digestOf(der)]), "statement.json: no signature of the key")
+		delete(unchecked, digestOf(der))
+	})
+	return pick(len(unchecked) > 0, "; NOT CHECKED: the signature of "+strings.Join(keys(unchecked), ", "), "")
 }
 func base64Of(value any) []byte {
 	content, err := base64.StdEncoding.DecodeString(value.(string))
@@ -493,8 +493,8 @@ func hostsOf(report object, stated []any) []any {
 	for number, node := range arr(report, "identity.nodes") {
 		gpus, words := []any{}, append(stated, object{})[min(number, len(stated))]
 		each(arr(node, "gpus"), func(gpu any) { gpus = append(gpus, cmp.Or(str(gpu, "serial"), str(gpu, "uuid"))) })
-		host := object{"name": get(node, "node"), "uid": get(node, "uid"), "systemUuid": get(node, "systemUuid"), "gpus": gpus}
-		host["driver"], host["gpuModel"], hosts = str(words, "driver"), str(words, "gpuModel"), append(hosts, host)
+		hosts = append(hosts, object{"name": get(node, "node"), "uid": get(node, "uid"), "systemUuid": get(node, "systemUuid"), "gpus": gpus,
+			"driver": str(words, "driver"), "gpuModel": str(words, "gpuModel")})
 	}
 	return append(hosts, stated[min(len(hosts), len(stated)):]...)
 }

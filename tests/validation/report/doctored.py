@@ -96,6 +96,15 @@ def change_the_envelope(directory: Path, others: Sequence[Path], chance: random.
     return f"{change} in the statement"
 
 
+def add_a_signature(directory: Path, others: Sequence[Path], chance: random.Random) -> str:
+    """Add a signature of a key that does not exist."""
+    envelope = json.loads((directory / STATEMENT).read_bytes())
+    sig = base64.b64encode(chance.randbytes(64)).decode()
+    envelope["signatures"].append({"keyid": f"{chance.getrandbits(256):064x}", "sig": sig})
+    _replace(directory / STATEMENT, rfc8785.dumps(envelope))
+    return "a signature of no key"
+
+
 def change_the_predicate(directory: Path, others: Sequence[Path], chance: random.Random) -> str:
     envelope = json.loads((directory / STATEMENT).read_bytes())
     payload = [json.loads(base64.b64decode(envelope["payload"]))]
@@ -138,6 +147,7 @@ SEALED: Sequence[Callable[[Path, Sequence[Path], random.Random], str]] = (
 """Changes of one part, with a new manifest and no signature. muster refuses them even without a key."""
 FILES: Sequence[Callable[[Path, Sequence[Path], random.Random], str]] = (
     flip_a_bit, take_a_file_of_another, drop_a_file, change_the_record, change_the_envelope, change_the_predicate,
+    add_a_signature,
 )  # fmt: skip
 
 

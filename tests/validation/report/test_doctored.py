@@ -1,18 +1,22 @@
-"""Neither of two verifiers accepts a doctored record, and both accept every honest redaction."""
+"""Neither of two verifiers accepts a doctored record in silence, and both accept every honest redaction."""
 
+import random
 import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from tests.validation.report.conftest import SOURCE
-from tests.validation.report.doctored import KEYLESS, doctored
+from tests.validation.report.doctored import KEYLESS, add_a_signature, doctored
 from tests.validation.report.honest_records import RUNS, honest
 from tests.validation.report.log_changes import CHANGES
 from validation.errors import ReportError
+from validation.report.statement import unchecked
 from validation.report.verify import verify
+from validation.report_command import report
 
 BATCH = 100
 
@@ -24,14 +28,15 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Path]:
 
 
 def refused_by_muster(directory: Path, key: Path | None) -> list[str]:
-    """Return the problems of a record. Without a key, a record that could not be compared is refused too, by exit
-    code 4.
+    """Return the problems of a record, and the signatures that `verify` calls not checked. Without a key, a record
+    that could not be compared is refused too, by exit code 4.
     """
     try:
-        result = verify(directory, key)
+        result = verify(directory, *([key] if key is not None else []))
+        unknown = unchecked(directory, key) if key is not None else []
     except ReportError as error:
         return [str(error)]
-    return result.problems or ([] if key is not None or result.is_compared else list(result.notes))
+    return result.problems or unknown or ([] if key is not None or result.is_compared else list(result.notes))
 
 
 def accepted_by_the_second(program: Path, directories: Sequence[Path], key: Path) -> list[str]:
@@ -97,3 +102,20 @@ def test_of_ten_thousand_doctored_records_none_is_accepted(second_verifier: Path
 def test_each_kind_of_change_is_made(signed: tuple[list[Path], Path], tmp_path: Path) -> None:
     made = {one.change for one in doctored(signed[0], tmp_path, 450, seed=3)}
     assert {change.__name__ for change in CHANGES} <= made
+
+
+def test_a_signature_of_no_key_is_named_by_both(
+    signed: tuple[list[Path], Path], second_verifier: Path, tmp_path: Path
+) -> None:
+    records, key = signed
+    made = Path(shutil.copytree(records[0], tmp_path / "made"))
+    add_a_signature(made, records, random.Random(1))  # noqa: S311 - a made-up signature
+    keyid = unchecked(made, key)
+    assert len(keyid) == 1
+    shown = CliRunner().invoke(report, ["verify", str(made), "--key", str(key)])
+    assert (shown.exit_code, "NOT CHECKED" in shown.output, keyid[0] in shown.output) == (0, True, True)
+    done = subprocess.run([second_verifier, "-key", key, made], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith(f": accepted; NOT CHECKED: the signature of {keyid[0]}")
+    private = key.with_suffix(".key")
+    again = CliRunner().invoke(report, ["sign", str(made), "--key", str(private)])
+    assert f"beside it, NOT CHECKED: the signature of {keyid[0]}" in again.output

@@ -71,8 +71,8 @@ def copy(bundle: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(bundle, tmp_path / "copy"))
 
 
-def verify_directory(directory: Path, key: Path | None = None) -> list[str]:
-    return verify(directory, key).problems
+def verify_directory(directory: Path, *keys: Path) -> list[str]:
+    return verify(directory, *keys).problems
 
 
 def edited(directory: Path, change: Callable[[dict[str, Any]], None], *, sealed: bool) -> None:
@@ -224,6 +224,10 @@ def test_supplier_and_customer_sign_and_each_is_verified(copy: Path, tmp_path: P
     assert len(statement.signers(copy)) == 2
     assert verify_directory(copy, supplier[1]) == verify_directory(copy, customer[1]) == []
     assert verify_directory(copy, nobody[1]) == [f"statement.json: has no signature of {nobody[1]}"]
+    assert verify(copy, supplier[1], customer[1]).problems == []
+    assert verify(copy, supplier[1], nobody[1]).problems == [
+        f"statement.json: has no signature of {nobody[1]}"
+    ]
 
 
 def test_openssl_verifies_the_signature(copy: Path, tmp_path: Path) -> None:
@@ -281,7 +285,8 @@ def test_the_command_names_its_checks(copy: Path, tmp_path: Path) -> None:
     run = CliRunner().invoke
     assert run(report, ["rejudge", str(copy)]).output == pass_headline(2, "gangs, victims") + "\n"
     assert run(report, ["sign", str(copy), "--key", str(private)]).exit_code == 0
-    assert "no signature was checked: give --key" in run(report, ["verify", str(copy)]).output
+    unknown = "NOT CHECKED, give each --key: the signature of"
+    assert unknown in run(report, ["verify", str(copy)]).output
     done = run(report, ["verify", str(copy), "--key", str(public)])
     assert (done.exit_code, "--key" in done.output) == (0, False)
     (copy / "report.md").write_text("another")
