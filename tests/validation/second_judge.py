@@ -261,7 +261,12 @@ def unless_gaps(window: Json, events: list[Json]) -> str:
     """Return PASS, or another verdict if events may be missing in the window."""
     during = events[window["fromEvent"] : window["untilEvent"]]
     gap = any(event["event"] == "watch" and event["change"] == "relisted" for event in during)
-    return "INCONCLUSIVE" if gap else "PASS"
+    earlier = [e for e in events[: window["fromEvent"]] if e["event"] in {"node", "outsiders"}]
+    present = {(e["event"], e["node"]): e for e in earlier}
+    about = [*present.values(), *during]
+    away = any(e["event"] == "node" and e["gpus"] > 0 and e["ready"] is False for e in about)
+    others = any(e["event"] == "outsiders" and e["gpuMilli"] > 0 for e in about)
+    return "INCONCLUSIVE" if gap or away or others else "PASS"
 
 
 def contradicted(step: Json, quotas: dict[str, int], weights: dict[str, int]) -> bool:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.validation.fake_target import (
@@ -17,9 +18,18 @@ from tests.validation.fake_target import (
     WitnessedTarget,
 )
 from tests.validation.headlines import pass_headline
-from tests.validation.replay import GANG, TR4858, VICTIM, both, run_command, run_pytest, settings
+from tests.validation.replay import (
+    GANG,
+    TR4858,
+    VICTIM,
+    assert_second_judge_agrees,
+    both,
+    run_command,
+    run_pytest,
+    settings,
+)
 from validation.catalogue.catalogue import PATH, load_catalogue
-from validation.judge.events import PodSeen
+from validation.judge.events import Event, NodeSeen, OutsidersSeen, PodSeen
 from validation.report.record import Command, read
 from validation.targets.recorder import Recorder
 
@@ -62,6 +72,30 @@ class NeverBinds(FakeTarget):
         return None
 
 
+class OthersHold(FakeTarget):
+    """A pod of another team gets GPUs during the first submit, and ends before the next."""
+
+    def present(self) -> Event:
+        return OutsidersSeen(0, "n1", 1, 0 if self.disturbed else 8000)
+
+    async def execute(self, line: str, *, started_ms: int) -> Command:
+        if " submit " in line:
+            assert self.recorder is not None
+            event = self.present()
+            self.recorder.record(msgspec.structs.replace(event, t_ms=self.recorder.now_ms()))
+            self.disturbed = True
+        return await super().execute(line, started_ms=started_ms)
+
+    disturbed = False
+
+
+class NodeAway(OthersHold):
+    """A node is not ready during the first submit."""
+
+    def present(self) -> Event:
+        return NodeSeen(0, "n1", 8, ready=self.disturbed)
+
+
 def written(directory: Path, text: str = OWN) -> Path:
     path = directory / "own.scenario.yaml"
     path.write_text(text)
@@ -92,6 +126,24 @@ def test_1_an_empty_cluster_proves_nothing_and_cannot_be_waived(tmp_path: Path) 
     assert outcome.report.verdict == "ERROR"
     assert "less evidence than the check needs: 0 of 2 nodes" in outcome.report.steps[0].reason
     assert not [step.id for step in outcome.report.steps if step.verdict in {"PASS", "WAIVED"}]
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        (OthersHold, "1 pod outside the projects held 8 GPUs of n1"),
+        (NodeAway, "node n1 was not ready"),
+    ],
+)
+def test_no_check_passes_on_a_disturbed_cluster(
+    target: type[FakeTarget], reason: str, tmp_path: Path
+) -> None:
+    outcome = both(tmp_path, [VICTIM], target, parts=["victims"])
+    verdicts = {step.id: (step.verdict, step.reason) for step in outcome.report.steps}
+    assert verdicts["muster-victim/fill"] == ("INCONCLUSIVE", reason)
+    assert verdicts["muster-victim/invariant/node-capacity"] == ("INCONCLUSIVE", reason)
+    assert outcome.report.verdict == "INCONCLUSIVE"
+    assert_second_judge_agrees(outcome.directory)
 
 
 def test_2_a_pod_that_unexpectedly_waits_is_a_failure(tmp_path: Path) -> None:

@@ -276,13 +276,23 @@ def judge_invariant(
 
 
 def without_gaps(judgement: Judgement, timeline: Timeline, window: Window) -> Judgement:
-    """Return the judgement. A PASS with possibly missing events becomes INCONCLUSIVE."""
+    """Return the judgement. A PASS with possibly missing events, or on a disturbed cluster, becomes INCONCLUSIVE."""
     gaps = timeline.gaps(window.from_event, window.until_event)
-    if judgement.verdict != Verdict.PASS or not gaps:
+    if judgement.verdict != Verdict.PASS:
         return judgement
+    if not gaps:
+        disturbance = timeline.disturbance(window.from_event, window.until_event)
+        return Judgement(Verdict.INCONCLUSIVE, disturbance) if disturbance else judgement
     when = seconds(gaps[0].t_ms)
     return Judgement(
         Verdict.INCONCLUSIVE, f"the watch of {gaps[0].kind} was begun again at {when}: events may be missing"
+    )
+
+
+def mistake(error: Exception) -> Judgement:
+    """Return the verdict on a check whose own code ended with an error of Python."""
+    return Judgement(
+        Verdict.ERROR, f"this is a mistake in muster: the check ended with {type(error).__name__}"
     )
 
 

@@ -52,6 +52,25 @@ class NodeSeen(
     system_uuid: str = ""
 
 
+class OutsidersSeen(
+    msgspec.Struct,
+    frozen=True,
+    tag="outsiders",
+    tag_field="event",
+    rename="camel",
+    forbid_unknown_fields=True,
+):
+    """The pods on a node that hold GPUs of the device plugin and belong to no project.
+
+    `gpu_milli` are the GPUs of all of them. Reservations of the operator do not count.
+    """
+
+    t_ms: int
+    node: str
+    pods: int
+    gpu_milli: int
+
+
 class ClusterSeen(
     msgspec.Struct, frozen=True, tag="cluster", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
@@ -374,6 +393,7 @@ class SamplesSeen(
 
 Event = (
     NodeSeen
+    | OutsidersSeen
     | ClusterSeen
     | ProjectSet
     | ProjectDeleted

@@ -3,7 +3,16 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from validation.judge.events import Event, GpusSeen, NodeSeen, PodSeen, ProjectSet, WatchSeen
+from validation.judge import units
+from validation.judge.events import (
+    Event,
+    GpusSeen,
+    NodeSeen,
+    OutsidersSeen,
+    PodSeen,
+    ProjectSet,
+    WatchSeen,
+)
 from validation.judge.evidence import Evidence
 from validation.judge.state import State
 
@@ -46,6 +55,7 @@ class Timeline:
         self._indexed = 0
         self._nodes: list[tuple[int, NodeSeen | GpusSeen]] = []
         self._gaps: list[tuple[int, WatchSeen]] = []
+        self._around: list[tuple[int, NodeSeen | OutsidersSeen]] = []
         self._projects: set[str] = set()
         self._evicted_at: dict[str, int] = {}
         self._between: tuple[tuple[int, int], Evidence] | None = None
@@ -94,6 +104,21 @@ class Timeline:
         self._index()
         return [event for number, event in self._gaps if from_event <= number < until_event]
 
+    def disturbance(self, from_event: int, until_event: int) -> str:
+        """Return the first reason why the cluster is not fit for a check with these events; empty if it is fit.
+
+        A node with GPUs is not ready, or pods outside the projects hold GPUs.
+        """
+        self._index()
+        before: dict[tuple[type, str], NodeSeen | OutsidersSeen] = {}
+        during = list[NodeSeen | OutsidersSeen]()
+        for number, event in self._around:
+            if number < from_event:
+                before[type(event), event.node] = event
+            elif number < until_event:
+                during.append(event)
+        return next((words for event in (*before.values(), *during) if (words := _disturbing(event))), "")
+
     @property
     def projects(self) -> set[str]:
         """All projects of the run."""
@@ -110,6 +135,8 @@ class Timeline:
     def _index(self) -> None:
         for number in range(self._indexed, len(self.events)):
             event = self.events[number]
+            if isinstance(event, NodeSeen | OutsidersSeen):
+                self._around.append((number, event))
             if isinstance(event, NodeSeen | GpusSeen):
                 self._nodes.append((number, event))
             elif isinstance(event, WatchSeen) and event.change == "relisted":
@@ -119,3 +146,12 @@ class Timeline:
             elif isinstance(event, PodSeen) and event.eviction is not None:
                 self._evicted_at.setdefault(event.uid, number)
         self._indexed = len(self.events)
+
+
+def _disturbing(event: NodeSeen | OutsidersSeen) -> str:
+    if isinstance(event, NodeSeen):
+        return f"node {event.node} was not ready" if event.gpus and not event.ready else ""
+    if not event.gpu_milli:
+        return ""
+    pods = "1 pod" if event.pods == 1 else f"{event.pods} pods"
+    return f"{pods} outside the projects held {units.gpus(event.gpu_milli)} GPUs of {event.node}"

@@ -15,9 +15,24 @@ from orchestrator.cluster.discovery import served_version
 from orchestrator.cluster.errors import ClusterError, NotFound
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Lease, Node, Pod, Project
-from orchestrator.cluster.resources import DRA_VERSIONS, LEASES, NODES, PODS, PROJECTS, RESOURCE_SLICES
+from orchestrator.cluster.resources import (
+    DRA_VERSIONS,
+    LEASES,
+    NODES,
+    PODS,
+    PROJECTS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 from orchestrator.cluster.transport import Transport
-from orchestrator.names import GPU_RESOURCE, LEASE_NAME, RESERVATION_LABEL, SCHEDULER_NAME, SYSTEM_NAMESPACE
+from orchestrator.names import (
+    GPU_DRIVER,
+    GPU_RESOURCE,
+    LEASE_NAME,
+    RESERVATION_LABEL,
+    SCHEDULER_NAME,
+    SYSTEM_NAMESPACE,
+)
 from validation.errors import TargetError
 from validation.judge.events import PodSeen
 from validation.report.record import Command
@@ -190,7 +205,7 @@ class ClusterTarget:
             )
 
     async def _check_idle(self) -> None:
-        """Wait until the operator has deleted the reservations of earlier fractions.
+        """Wait until the reservations of earlier fractions and the claims of earlier checks are deleted.
 
         If another pod uses GPUs, raises TargetError.
         """
@@ -202,6 +217,11 @@ class ClusterTarget:
                 raise TargetError(f"pod {name} uses GPUs or waits for them: validate on an idle cluster")
             self._progress(f"waiting until the operator deletes {pod.metadata.name}")
             await asyncio.sleep(_POLL_SECONDS)
+        while claim := await self._busy_claim():
+            if time.monotonic() > deadline:
+                raise TargetError(f"ResourceClaim {claim} holds a GPU: validate on an idle cluster")
+            self._progress(f"waiting until the ResourceClaim {claim} is deleted")
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _busy_pods(self) -> list[Pod]:
         """Return the pods that have GPUs or wait for the operator."""
@@ -212,6 +232,19 @@ class ClusterTarget:
             if pod.status.phase not in {"Succeeded", "Failed"}
             and (pod.spec.scheduler_name == SCHEDULER_NAME or (pod.spec.node_name and _wants_gpus(pod)))
         ]
+
+    async def _busy_claim(self) -> str:
+        """Return namespace and name of a ResourceClaim with a GPU of NVIDIA's DRA driver; empty if there is none."""
+        version = await served_version(self.transport, RESOURCE_CLAIMS.group, DRA_VERSIONS)
+        if version is None:
+            return ""
+        answer = await self.transport.get(replace(RESOURCE_CLAIMS, version=version).path())
+        for claim in answer["items"]:
+            allocation = claim.get("status", {}).get("allocation") or {}
+            devices = (allocation.get("devices") or {}).get("results") or ()
+            if any(device["driver"] == GPU_DRIVER for device in devices):
+                return f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
+        return ""
 
     async def _check_size(self, cluster: Cluster) -> None:
         nodes = await self.transport.list(NODES.path(), Node)

@@ -23,6 +23,7 @@ from validation.judge.events import (
     GpusSeen,
     NodeSeen,
     OutputSeen,
+    OutsidersSeen,
     PodSeen,
     ProjectDeleted,
     ProjectSet,
@@ -58,6 +59,8 @@ class Recorder:
         self._seen: dict[str, PodSeen] = {}
         self._pods: dict[str, Json] = {}
         """The pods, by uid, in namespaces that do not belong to a project or whose project is not yet known."""
+        self._outsiders: dict[str, tuple[str, int]] = {}
+        """Node and GPUs of each pod that holds GPUs and has no project, by uid."""
         self._pods_by_container: dict[str, str] = {}
         """The uid of the pod of each container that was ever seen, by the id of the container in the runtime."""
         self._nodes: dict[str, Json] = {}
@@ -370,6 +373,17 @@ class Recorder:
         elif self.agents.get(agent.node) == agent:
             del self.agents[agent.node]
 
+    def _note_outsider(self, change: str, pod: Json) -> None:
+        """Record how many GPUs pods without a project hold on the node of this pod, if the number changed."""
+        uid, held = pod["metadata"]["uid"], objects.outsider_gpus(pod, change=change)
+        before = self._outsiders.pop(uid, None)
+        if held is not None:
+            self._outsiders[uid] = held
+        if held != before:
+            node = (held or before or ("", 0))[0]
+            milli = [gpu_milli for at, gpu_milli in self._outsiders.values() if at == node]
+            self.record(OutsidersSeen(self.now_ms(), node, len(milli), sum(milli)))
+
     def _note_containers(self, pod: Json) -> None:
         """Store the ids of the pod's containers.
 
@@ -388,11 +402,13 @@ class Recorder:
         project = self._projects.get(pod["metadata"]["namespace"]) or (known.project if known else "")
         if not project:
             self._note_agent(change, pod)
+            self._note_outsider(change, pod)
             self._pods[uid] = pod
             if change == "deleted":
                 del self._pods[uid]
             return
-        self._pods.pop(uid, None)
+        if self._pods.pop(uid, None) is not None:
+            self._note_outsider("deleted", pod)  # until its project was known
         event = objects.pod_seen(pod, change=change, project=project, t_ms=self.now_ms())
         if known is None or _without_change(known) != _without_change(event):
             self._seen[uid] = event

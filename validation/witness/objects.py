@@ -7,7 +7,7 @@ from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
 from typing import Any, Final
 
-from validation.judge.events import Eviction, GpuSeen, GpusSeen, NodeSeen, PodSeen
+from validation.judge.events import ENDED, Eviction, GpuSeen, GpusSeen, NodeSeen, PodSeen
 from validation.witness import names
 from validation.witness.causes import cause_of
 
@@ -61,6 +61,20 @@ def pod_seen(pod: Json, *, change: str, project: str, t_ms: int) -> PodSeen:
         cause=cause_of(pod),
         nominated_node=status.get("nominatedNodeName") or "",
     )
+
+
+def outsider_gpus(pod: Json, *, change: str) -> tuple[str, int] | None:
+    """Return the node and the GPUs that a pod without a project holds; None if it holds none.
+
+    The result is None for a reservation by which the operator shares a GPU.
+    """
+    metadata, node = pod["metadata"], pod["spec"].get("nodeName") or ""
+    is_ours = metadata["namespace"] == names.SYSTEM_NAMESPACE and names.RESERVATION_LABEL in (
+        metadata.get("labels") or {}
+    )
+    milli = _gpu_milli(pod["spec"], metadata.get("annotations") or {})
+    ended = change == "deleted" or pod.get("status", {}).get("phase") in ENDED
+    return None if is_ours or ended or not node or not milli else (node, milli)
 
 
 def node_seen(node: Json, *, change: str, t_ms: int, published: int = 0) -> NodeSeen:

@@ -33,18 +33,29 @@ OF_A_USER = pod("gpu-reservation-b30d", "team", **{RESERVATION_LABEL: "true"})
 class Answers:
     """An API server that answers with these lists of pods, and then repeats the last list."""
 
-    def __init__(self, *lists: list[Body]) -> None:
+    def __init__(self, *lists: list[Body], claims: list[Body] | None = None) -> None:
         self.lists = list(lists)
+        self.claims = claims
+        """The ResourceClaims; None: the server does not have the kind."""
+
+    async def get(self, path: str, kind: type[Any] | None = None) -> Any:
+        if self.claims is None:
+            raise NotFound(path)
+        if kind is not None:
+            return msgspec.convert(
+                {"versions": [{"groupVersion": "resource.k8s.io/v1", "version": "v1"}]}, kind
+            )
+        return {"items": self.claims}
 
     async def list(self, _path: str, kind: type[Pod]) -> Page[Pod]:
         pods = self.lists.pop(0) if len(self.lists) > 1 else self.lists[0]
         return Page([msgspec.convert(pod, kind) for pod in pods], "")
 
 
-async def check(*lists: list[Body]) -> list[str]:
+async def check(*lists: list[Body], claims: list[Body] | None = None) -> list[str]:
     said: list[str] = []
     target = ClusterTarget(None, frozenset(), said.append)
-    target._transport = Answers(*lists)  # type: ignore[assignment]
+    target._transport = Answers(*lists, claims=claims)  # type: ignore[assignment]
     await target._check_idle()
     return said
 
@@ -64,6 +75,19 @@ async def test_a_reservation_is_an_error_after_a_minute(monkeypatch: pytest.Monk
     monkeypatch.setattr(cluster, "IDLE_SECONDS", -1.0)
     with pytest.raises(TargetError, match="pod muster-system/gpu-reservation-b30d uses GPUs"):
         await check([RESERVATION])
+
+
+def claim(*drivers: str) -> Body:
+    results = [{"driver": driver, "pool": "gpu01", "device": "gpu-0"} for driver in drivers]
+    allocated = {"allocation": {"devices": {"results": results}}} if drivers else {}
+    return {"metadata": {"name": "mine", "namespace": "team"}, "status": allocated}
+
+
+async def test_a_claim_with_a_gpu_is_not_validated_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await check([], claims=[claim(), claim("dra.example.com")]) == []
+    monkeypatch.setattr(cluster, "IDLE_SECONDS", -1.0)
+    with pytest.raises(TargetError, match="ResourceClaim team/mine holds a GPU"):
+        await check([], claims=[claim(), claim("gpu.nvidia.com")])
 
 
 async def test_a_pod_that_ended_has_no_gpus() -> None:
