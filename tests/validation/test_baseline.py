@@ -88,6 +88,9 @@ def test_a_decay_within_the_absolute_limits_is_named_with_host_figure_and_repair
         "dgx1-2: nccl-all-reduce is 121000 MB/s, was 128000, and may be at least 95 % -> reset the GPU",
     )
     assert "hosts.burn-in" in muster("report", "show", tmp_path / "s").stdout
+    refused = site.validate(tmp_path / "t", "--host-test", "nccl", "--baseline", str(tmp_path / "s"))
+    assert (refused.returncode, "hosts-after/layer/drift is FAIL in it" in refused.stderr) == (2, True)
+    assert not (tmp_path / "t").exists(), "refused before anything runs"
 
 
 def change_driver(site: Site) -> None:

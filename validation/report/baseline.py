@@ -2,6 +2,7 @@
 
 import functools
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -10,10 +11,14 @@ from validation.catalogue.thresholds import load_thresholds
 from validation.errors import ReportError
 from validation.judge.hosts.drift import Baseline
 from validation.judge.hosts.host_layer import HostScope
+from validation.judge.verdict import Verdict
 from validation.layers.figures import measure
 from validation.report import log, manifest, record
 from validation.report.files import untrusted
 from validation.report.verify import verify
+
+_UNFIT: Final = frozenset({Verdict.FAIL, Verdict.ERROR})
+"""The verdicts of checks of hosts that no baseline has. A run that failed elsewhere can be a baseline."""
 
 
 class BaselineError(ReportError):
@@ -25,7 +30,8 @@ class BaselineError(ReportError):
 def read_baseline(directory: Path, scope: HostScope) -> Baseline:
     """Return the figures of the record, as the baseline of a run on these hosts.
 
-    Raises BaselineError that names the fix if the record does not verify, or is of another build, site or cluster.
+    Raises BaselineError that names the fix. The record must verify, be of this build, site and cluster, and have no
+    check of hosts that is FAIL or ERROR.
     """
     baseline = _verified(directory.resolve())
     site, names = scope.site.name, {host.name for host in scope.site.hosts} | scope.site.away.keys()
@@ -87,6 +93,12 @@ def _checked(directory: Path) -> Baseline:
         raise BaselineError(
             f"--baseline {directory}: is of another build, muster {report.tool.version}, this is "
             f"{installed_version()}; validate once with this build, and give that record"
+        )
+    bad = next((one for one in report.steps if one.kind == "layer" and one.verdict in _UNFIT), None)
+    if bad is not None:
+        raise BaselineError(
+            f"--baseline {directory}: {bad.id} is {bad.verdict} in it; repair the hosts, validate without --baseline, "
+            "and give that record"
         )
     if report.redacted:
         raise BaselineError(f"--baseline {directory}: is redacted; give the record from which it was made")
