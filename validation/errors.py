@@ -1,6 +1,11 @@
 """Errors that end a validation before there is a verdict."""
 
+from typing import Final
+
 from orchestrator.errors import MusterError
+
+MISTAKES: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""The errors of Python that a mistake in the code of a check raises. The check is then ERROR, and the run continues."""
 
 
 class ValidationError(MusterError):

@@ -1,22 +1,29 @@
 """Manipulations that could make checks of hosts pass: each ends without a PASS, or `verify` names it."""
 
 import json
+import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from tests.validation.host_doubles import FakeHosts, Output
+from tests.validation.host_doubles import FakeHosts, Output, nccl
 from tests.validation.replay import run_command, settings
-from validation.report import log
-from validation.report.assemble import assemble
+from validation.judge.events import ToolRan
+from validation.layers.tools import Tool
+from validation.report import log, record
+from validation.report.assemble import assemble, rejudge
 from validation.report.record import Report
 from validation.report.verify import verify
 from validation.report.write import write
 from validation.scenario.loaded import SHIPPED
 
 PATHS = [SHIPPED / "hosts", SHIPPED / "hosts-after"]
+ODD = ["9" * 5000, "9" * 400, "9" * 21, "1e306", "1e999", "-1", "nan", "18446744073709551616", "0x1F", ""]
+"""Figures that no tool prints, or that no program can compute with."""
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
 OTHER_LINK = "/sys/class/net/a/device/net/b/carrier_down_count:1"
 UNREACHABLE = "127.0.0.1 port 22 cannot be reached"
 
@@ -33,6 +40,32 @@ def in_maintenance() -> FakeHosts:
         hosts.scope.site, hosts=hosts.scope.site.hosts[:1], away={"dgx1-2": "a fan"}
     )
     hosts.scope = msgspec.structs.replace(hosts.scope, site=site)
+    return hosts
+
+
+def changed(tool: str, ending: str) -> Output:
+    """Return the output of the tool with another end of its first line."""
+    first, _, rest = FakeHosts().outputs["dgx1-2", tool].text.partition("\n")
+    return Output(f"{first.rpartition(':')[0]}{ending}\n{rest}")
+
+
+class Lost(FakeHosts):
+    """Hosts whose tools end with a mistake in muster's own code."""
+
+    def _run(self, tool: Tool, host: str, line: str) -> ToolRan:
+        if tool.name == "nvidia-smi":
+            raise LookupError(tool.name)
+        return super()._run(tool, host, line)
+
+
+def without_bounds() -> FakeHosts:
+    """Return hosts whose threshold of fio is so large that the judge cannot compute with it."""
+    hosts = FakeHosts()
+    figures = [
+        msgspec.structs.replace(one, at_least=1e306) if one.metric == "fio-read" else one
+        for one in hosts.scope.thresholds
+    ]
+    hosts.scope = msgspec.structs.replace(hosts.scope, thresholds=figures)
     return hosts
 
 
@@ -66,6 +99,16 @@ def without_hosts() -> FakeHosts:
         (lambda: FakeHosts({("dgx1-2", "nvidia-smi"): Output("", 9)}), "memory", "FAIL", "dgx1-2: nvidia-smi ended"),
         (lambda: FakeHosts({("dgx1-2", "nccl"): Output("failure", 3)}), "nccl", "FAIL", "dgx1-2: nccl ended"),
         (
+            lambda: FakeHosts({}, {("dgx1-2", "counters"): changed("counters", f":{'9' * 5000}")}),
+            "links", "INCONCLUSIVE", "dgx1-2: counters: a figure is not readable",
+        ),
+        (
+            lambda: FakeHosts({("dgx1-2", "nccl"): Output(nccl(1e306))}),
+            "nccl", "INCONCLUSIVE", "dgx1-2: nccl: a figure is not readable",
+        ),
+        (Lost, "gpus", "ERROR", "this is a mistake in muster: the check ended with LookupError"),
+        (without_bounds, "fio", "ERROR", "this is a mistake in muster: the check ended with OverflowError"),
+        (
             lambda: FakeHosts({("dgx1-2", "nvidia-smi"): FakeHosts().outputs["dgx1-1", "nvidia-smi"]}),
             "gpus", "FAIL", "dgx1-2 and dgx1-1 show the same GPU",
         ),
@@ -78,7 +121,34 @@ def test_it_is_not_green(
     result = next(step for step in report.steps if step.id.endswith(f"/layer/{check}"))
     assert (result.verdict, words in result.reason) == (verdict, True), result.reason
     assert report.verdict != "PASS"
-    assert verify(tmp_path / "r").problems == []
+    others = [line for line in verify(tmp_path / "r").problems if "the figures are not as" not in line]
+    assert others == [], "the record cannot be judged again"
+
+
+def test_no_figure_of_a_tool_leaves_a_record_that_cannot_be_judged(tmp_path: Path) -> None:
+    judged(tmp_path, FakeHosts)
+    lines = (tmp_path / log.NAME).read_text().splitlines(keepends=True)
+    chance = random.Random(44)  # noqa: S311 - which figures, not secrets
+    tools = [number for number, line in enumerate(lines) if NUMBER.search(output_of(line))]
+    assert len(tools) > 30
+    for round_ in range(60):
+        number = tools[round_] if round_ < len(tools) else chance.choice(tools)
+        entry = json.loads(lines[number])
+        text = entry["event"]["output"]
+        match = chance.choice(list(NUMBER.finditer(text)))
+        entry["event"]["output"] = text[: match.start()] + chance.choice(ODD) + text[match.end() :]
+        changed_line = json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n"
+        (tmp_path / log.NAME).write_text("".join([*lines[:number], changed_line, *lines[number + 1 :]]))
+        report = assemble(log.read_log(tmp_path))
+        assert rejudge(record.decode(record.encode(report)), log.read_log(tmp_path)) == [], entry["event"]
+        mistakes = [step.reason for step in report.steps if "mistake in muster" in step.reason]
+        assert mistakes == [], entry["event"]["tool"]
+
+
+def output_of(line: str) -> str:
+    """Return the output of a tool in an entry of a log; empty for another entry."""
+    event = json.loads(line).get("event", {})
+    return event["output"] if event.get("event") == "tool" else ""
 
 
 def test_easier_figures_are_named_by_verify(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from typing import Final
 
 import msgspec
 
-from validation.judge.check_verdict import Circumstances, Judgement, Window, judge_unrun
+from validation.errors import MISTAKES
+from validation.judge.check_verdict import Circumstances, Judgement, Window, judge_unrun, mistake
 from validation.judge.events import Event, ToolRan
 from validation.judge.evidence import NO_EVIDENCE, Evidence
 from validation.judge.hosts.drift import NO_BASELINE
@@ -233,7 +234,11 @@ def judge_layer(
     if name == DRIFT and scope.baseline is msgspec.UNSET:
         return NO_BASELINE, NO_EVIDENCE
     readings = Readings(scope, events[window.from_event : window.until_event])
-    judgements = [*LAYERS[name].judge(readings), *judge_boots(readings.boots(), is_needed=name in AFTER)]
+    try:
+        judged = LAYERS[name].judge(readings)
+    except MISTAKES as error:
+        judged = [mistake(error)]
+    judgements = [*judged, *judge_boots(readings.boots(), is_needed=name in AFTER)]
     names = {e.host for e in readings.events if isinstance(e, ToolRan) and not e.problem}
     declared = [host for host in scope.site.hosts if host.name in names]
     evidence = Evidence(len(declared), sum(host.gpus for host in declared), 0, readings.outputs)

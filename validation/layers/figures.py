@@ -13,6 +13,7 @@ from validation.judge.hosts.host_compare import median
 from validation.judge.hosts.host_facts import HostGpu, HostGpus
 from validation.judge.hosts.host_layer import DeclaredHost, HostScope
 from validation.judge.hosts.host_load import DRAWS, number_of
+from validation.layers.bounds import read_bounded
 from validation.layers.burn_in import read_burn_in
 from validation.layers.fio import read_fio
 from validation.layers.nccl import read_nccl
@@ -112,7 +113,7 @@ def _burn_in_samples(tools: Sequence[ToolRan]) -> list[HostGpus]:
             load = event.tool
         elif event.tool == SAMPLES and load == BURN_IN and not (event.problem or event.exit_code):
             try:
-                found = read_samples(event.output)
+                found = read_bounded(read_samples, event.output)
             except LayerError:
                 continue
     return found

@@ -32,7 +32,7 @@ _FIRST_PORT: Final = 20000
 _PORTS: Final = 10000
 COMMAND: Final = re.compile(r'python3 -c "\$P" (\d+) \d+ (\d+) ')
 _PRINTED: Final = re.compile(
-    r"^all-reduce: (\d+) hosts, \d+ GPUs, \d+ bytes, (\d+) MB/s, (\d+) wrong$", re.MULTILINE
+    r"^all-reduce: (\d+) hosts, \d+ GPUs, \d+ bytes, (\d{1,15}) MB/s, (\d{1,15}) wrong$", re.MULTILINE
 )
 
 

@@ -13,6 +13,7 @@ from validation.judge.hosts.host_facts import HostGpus
 from validation.judge.hosts.host_layer import MISSING_TOOL, DeclaredHost, HostScope
 from validation.judge.verdict import Verdict
 from validation.layers import tools
+from validation.layers.bounds import UnreadableFigure, read_bounded
 from validation.layers.nvidia_smi import read_nvidia_smi, read_samples
 
 T = TypeVar("T")
@@ -51,8 +52,11 @@ class Readings:
             run = runs[0 if first else -1]
             self.problems += _ill_words(tool, host, run.output)
             try:
-                values[host.name] = parse(run.output)
+                values[host.name] = read_bounded(parse, run.output)
                 self.outputs += 1
+            except UnreadableFigure as error:
+                reason = f"{host.name}: {tool}: {error}"
+                self.problems.append(Judgement(Verdict.INCONCLUSIVE, reason))
             except LayerError as error:
                 self.problems.append(Judgement(Verdict.ERROR, f"{host.name}: {error}"))
         return values
@@ -66,7 +70,7 @@ class Readings:
             problem = event.problem or (f"exit code {event.exit_code}" if event.exit_code else "")
             try:
                 if not problem:
-                    values.setdefault(event.host, []).extend(read_samples(event.output))
+                    values.setdefault(event.host, []).extend(read_bounded(read_samples, event.output))
                     self.outputs += 1
             except LayerError as error:
                 problem = str(error)

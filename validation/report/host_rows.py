@@ -12,6 +12,7 @@ from validation.judge.events import Event, NodeSeen, ToolRan
 from validation.judge.hosts.host_layer import DeclaredHost, HostScope
 from validation.judge.verdict import Verdict, gravest
 from validation.judge.waivers import sentences
+from validation.layers.bounds import read_bounded
 from validation.layers.checks import judge_layer
 from validation.layers.nvidia_smi import read_nvidia_smi
 from validation.report.record import CheckResult, HostCell, HostRow, Report
@@ -40,7 +41,7 @@ def _row(
     for tool in reversed(tools):
         if tool.tool == "nvidia-smi" and not tool.problem:
             try:
-                printed = read_nvidia_smi(tool.output)
+                printed = read_bounded(read_nvidia_smi, tool.output)
             except LayerError:
                 continue
             row.driver = printed.driver

@@ -6,8 +6,16 @@ from fractions import Fraction
 
 import msgspec
 
+from validation.errors import MISTAKES
 from validation.judge.api.api_checks import API_CHECKS, judge_api
-from validation.judge.check_verdict import Judgement, StepCheck, judge_invariant, judge_step, waive
+from validation.judge.check_verdict import (
+    Judgement,
+    StepCheck,
+    judge_invariant,
+    judge_step,
+    mistake,
+    waive,
+)
 from validation.judge.events import Event, ImagePulled
 from validation.judge.hosts.host_layer import HostScope
 from validation.judge.requirements import RequirementFacts, RunJudgement, judge_requirement, judge_run
@@ -107,8 +115,18 @@ def judge_result(
 ) -> Judgement:
     """Return the judgement on a check, before waivers are applied, and write its evidence into `result`.
 
-    Only layers need `hosts`.
+    A mistake in the code of the check is ERROR, in the run and whenever the record is judged again. Only layers need
+    `hosts`.
     """
+    try:
+        return _judge_kind(result, timeline, hosts)
+    except MISTAKES as error:
+        return mistake(error)
+
+
+def _judge_kind(
+    result: record.CheckResult, timeline: Timeline, hosts: HostScope | msgspec.UnsetType
+) -> Judgement:
     trace = result.volatile
     if result.kind == "step":
         step = judge_step(step_check(result), result.circumstances, timeline, trace.window)

@@ -1,6 +1,7 @@
 """One run: the checks of the plan one after the other, on one target, and their results."""
 
 import contextlib
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,13 +10,14 @@ import msgspec
 
 from orchestrator.errors import MusterError
 from orchestrator.progress import Reporter
-from validation.errors import TargetError
+from validation.errors import MISTAKES, TargetError
 from validation.judge.check_verdict import (
     Circumstances,
     Judgement,
     StepWatch,
     Window,
     blocks_later_checks,
+    mistake,
     waive,
 )
 from validation.judge.convergence import Convergence
@@ -121,6 +123,9 @@ class ValidationRun:
             result.circumstances = await self._observe(check, result)
         except MusterError as error:
             result.circumstances = Circumstances(fault=str(error))
+        except MISTAKES as error:
+            result.circumstances = Circumstances(fault=mistake(error).reason)
+            self.progress(f"{check.id}: {''.join(traceback.format_exception(error))}")
         result.volatile.ended_ms = self.recorder.now_ms()
         judgement = self._judge(result)
         if judgement.verdict == Verdict.BLOCKED:
