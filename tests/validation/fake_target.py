@@ -9,7 +9,14 @@ from typing import Any
 
 import msgspec
 
-from tests.validation.shown import shown_analytics, shown_jobs, shown_nodes, shown_overview, shown_projects
+from tests.validation.shown import (
+    shown_analytics,
+    shown_jobs,
+    shown_nodes,
+    shown_overview,
+    shown_projects,
+    shown_table,
+)
 from validation.errors import TargetError
 from validation.judge.events import Eviction, GpuSeen, GpusSeen, NodeSeen, PodSeen
 from validation.judge.scheduling import oracle
@@ -127,14 +134,19 @@ class FakeTarget:
             return Command(line, 0, started_ms, 1, stdout=answer)
         elif words[:2] == ["muster", "get"]:
             return Command(line, 0, started_ms, 1, stdout=json.dumps(self.describe_job(words[2], words[4])))
-        elif words[-2:] == ["-o", "json"]:
-            return Command(line, 0, started_ms, 1, stdout=json.dumps(self.show(words[-3])))
+        elif words[:2] in (["muster", "list"], ["muster", "top"]):
+            return Command(line, 0, started_ms, 1, stdout=self.listed(words))
         else:
             action = parse(line)
             self.history.append(action)
             self.act(action)
             self.schedule()
         return Command(line, 0, started_ms, 1)
+
+    def listed(self, words: Sequence[str]) -> str:
+        """Return the list that the command prints: JSON, or the table of jobs."""
+        is_table = words[-1] != "json"
+        return shown_table(self.show("-A")) if is_table else json.dumps(self.show(words[-3]))
 
     def show(self, last_word: str) -> list[dict[str, Any]]:
         """Return the JSON of `muster list jobs -A`, `muster top node` or `muster list projects` for this cluster."""

@@ -28,10 +28,12 @@ def is_shown(name: str, world: Any, output: str) -> bool:
     (`jobs/PROJECT/NAME`), matches the state.
     """
     try:
-        rows = json.loads(output, parse_constant=int)
+        rows = cells_of(output) if name == "table" else json.loads(output, parse_constant=int)
     except (ValueError, RecursionError):
         return False
     name, _, key = name.partition("/")
+    if name == "table":
+        return table_is(world, rows)
     if key:
         return isinstance(rows, dict) and one_job_is(world, rows, tuple(key.split("/")))
     if not isinstance(rows, list) or any(not isinstance(row, dict) for row in rows):
@@ -39,6 +41,62 @@ def is_shown(name: str, world: Any, output: str) -> bool:
     judges = {"jobs": jobs_are, "nodes": nodes_are, "projects": projects_are, "overview": overview_is}
     result: bool = judges[name](world, rows)
     return result
+
+
+HEADINGS = ["NAME", "STATUS", "AGE", "NODE", "IMAGE", "TYPE", "PROJECT", "USER", "GPUs", "CREATED BY CLI"]
+HEADINGS += ["SERVICE URL(S)"]
+
+
+def cells_of(output: str) -> Any:
+    """Return the rows of a table, or of the JSON that a redacted record has in its place."""
+    lines = [re.sub("   *", "\t", line.strip()).split("\t") for line in output.splitlines() if line.strip()]
+    if HEADINGS not in lines:
+        return json.loads(output, parse_constant=int)
+    below = lines[lines.index(HEADINGS) + 1 :]
+    if any(len(cells) not in {10, 11} for cells in below):
+        raise ValueError("another number of cells")
+    return [{name.lower(): (*cells, "")[at] for at, name in enumerate(HEADINGS)} for cells in below]
+
+
+def table_is(world: Any, rows: Any) -> bool:  # noqa: PLR0911 - in the order of the document
+    """Return whether the table has each job once, with the cells that its pods have."""
+    if not isinstance(rows, list) or any(not isinstance(row, dict) for row in rows):
+        return False
+    jobs = {key: pods for key, pods in world.jobs().items() if key[0] in world.quota}
+    submitted = {key for key in world.submitted if key[0] in world.quota}
+    mine = [row for row in rows if word(row, "project") in {*world.quota, *world.gone}]
+    counted = Counter((word(row, "project"), word(row, "name")) for row in mine)
+    if set(counted) != set(jobs) | submitted or len(mine) != len(counted):
+        return False
+    for row in mine:
+        key = (row["project"], row["name"])
+        pods = jobs.get(key, [])
+        if not pods or key in world.deleted:
+            continue
+        needed = {name.lower() for name in HEADINGS} - {"service url(s)", "node"}
+        needed -= set() if key in world.submitted else {"user"}
+        if any(word(row, name) in {"", "-"} for name in needed):
+            return False
+        if key in world.submitted and row.get("created by cli") != "true":
+            return False
+        calm = not any(pod["cause"] or leaves(pod) for pod in pods)
+        up = [p for p in pods if p["phase"] == "Running" and occupies(p)]
+        waits = all(not pod["node"] for pod in pods)
+        expected = "Running" if len(up) >= pods[0]["minMember"] else "Pending" if waits else row.get("status")
+        if calm and row.get("status") != expected:
+            return False
+        if not any(map(leaves, pods)) and thousandths(row.get("gpus")) != sum(p["gpuMilli"] for p in pods):
+            return False
+        places = {pod["node"] for pod in pods if occupies(pod)}
+        if len(places) == 1 and [row.get("node")] != [*places]:
+            return False
+        fixed = [not p["preemptible"] for p in pods]
+        session = any(not p["preemptible"] and p["priority"] >= 100 for p in pods)
+        if (session and row.get("type") != "Interactive") or (
+            not any(fixed) and row.get("type") == "Interactive"
+        ):
+            return False
+    return True
 
 
 def judge_container(name: str, world: Any, during: list[Json], earlier: list[Json] | None = None) -> str:

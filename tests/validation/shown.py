@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.cli.job_table import HEADER
+from orchestrator.cli.output import table
 from orchestrator.cluster.gpu_fraction import format_gpu
 from validation.judge.events import ProjectSet
 from validation.judge.state import series
@@ -44,6 +46,18 @@ def shown_jobs(state: State) -> Rows:
             }
         )
     return rows
+
+
+def shown_table(rows: Rows) -> str:
+    """Return `muster list jobs -A` for the rows of `shown_jobs`."""
+    lines = [
+        (
+            row["name"], row.get("status", ""), "2m", *(row.get("nodes") or [""])[:1], row.get("image", ""),
+            row.get("type", ""), row["project"], row.get("user", ""), row.get("gpus", ""), "true", "",
+        )
+        for row in rows
+    ]  # fmt: skip
+    return table(HEADER, lines)
 
 
 def shown_nodes(state: State) -> Rows:

@@ -65,6 +65,7 @@ def test_no_profile_excludes_a_proven_requirement() -> None:
         "installation.verified",
         "projects.manage",
         "views.analytics",
+        "views.columns",
         "views.jobs",
         "views.nodes",
         "views.overview",

@@ -24,6 +24,7 @@ from validation.judge.state import State
 from validation.judge.timeline import Timeline
 from validation.judge.verdict import Verdict
 from validation.judge.views import analytics, overview
+from validation.judge.views.job_table import compare_table, presence, rows_of_table
 from validation.judge.views.shown import (
     Key,
     Row,
@@ -40,6 +41,7 @@ from validation.judge.views.shown import (
 )
 
 JOBS: Final = "jobs"
+TABLE: Final = "table"
 NODES: Final = "nodes"
 PROJECTS: Final = "projects"
 OVERVIEW: Final = "overview"
@@ -101,7 +103,9 @@ def judge_answer(answer: AnswerSeen, timeline: Timeline, window: Window) -> tupl
     view = view_of(answer.view)
     rows = rows_of(view, answer.output)
     if rows is None:
-        subject = "object" if view.is_one else "list of objects"
+        subject = (
+            "object" if view.is_one else "table with all columns" if view.is_table else "list of objects"
+        )
         return Judgement(Verdict.FAIL, f"`{answer.line}` printed no {subject}"), ()
     differences = _least_differences(view, answer, rows, timeline, window)
     if not differences:
@@ -112,7 +116,12 @@ def judge_answer(answer: AnswerSeen, timeline: Timeline, window: Window) -> tupl
 
 
 def rows_of(view: View, output: str) -> list[Row] | None:
-    """Return the objects of a JSON array, or the one object; None if the output has another form."""
+    """Return the objects of a JSON array, the one object, or the rows of a table; None if the output has another form.
+
+    A redacted record has the judged cells of a table as JSON.
+    """
+    if view.is_table and (table := rows_of_table(output)) is not None:
+        return table
     try:
         rows = json.loads(output, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -413,6 +422,17 @@ VIEWS: Final[Mapping[str, View]] = {
         _projects,
         {**dict.fromkeys(("name", "created"), scalar), "spec": _quota},
         project="name",
+    ),
+    TABLE: View(
+        "muster list jobs -A",
+        "The table of jobs has the columns of the paper, and a row for each job with its status, node, type and GPUs",
+        compare_table,
+        {
+            **dict.fromkeys(("name", "status", "node", "type", "project", "gpus", "created by cli"), scalar),
+            **dict.fromkeys(("age", "image", "user", "service url(s)"), presence),
+        },
+        project="project",
+        is_table=True,
     ),
     OVERVIEW: overview.VIEW,
     ANALYTICS: analytics.VIEW,

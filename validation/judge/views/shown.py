@@ -26,6 +26,7 @@ class View:
 
     `judged` has the fields that count, each with a function that returns the judged part of its value. `project` is the
     field with the project of a row. `is_one`: the output is one object and no list.
+    `is_table`: it is a table for people.
 
     For a page, `page` is its address. `keep` returns the judged part of its rows, given the projects of the run. `past`
     replaces `compare`, and also compares the values of earlier times.
@@ -37,6 +38,7 @@ class View:
     judged: Mapping[str, Callable[[object], object]]
     project: str | None = None
     is_one: bool = False
+    is_table: bool = False
     page: str = ""
     keep: Callable[[Sequence[Row], Collection[str]], list[dict[str, object]]] | None = None
     past: Callable[[Sequence[Event], AnswerSeen, State, Sequence[Row]], Iterator[str]] | None = None

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from tests.validation.second_judge import World
 from tests.validation.second_judge_views import is_shown
-from tests.validation.shown import Rows, shown_jobs, shown_nodes, shown_overview, shown_projects
+from tests.validation.shown import (
+    Rows,
+    shown_jobs,
+    shown_nodes,
+    shown_overview,
+    shown_projects,
+    shown_table,
+)
 from validation.judge.check_verdict import Circumstances, Window
 from validation.judge.events import (
     AnswerSeen,
@@ -24,14 +31,16 @@ from validation.judge.events import (
     ProjectSet,
 )
 from validation.judge.evidence import Evidence
-from validation.judge.state import fold
+from validation.judge.state import State, fold
 from validation.judge.timeline import Timeline
 from validation.judge.verdict import Verdict
+from validation.judge.views.job_table import COLUMNS, rows_of_table
 from validation.judge.views.lists import (
     JOBS,
     NODES,
     OVERVIEW,
     PROJECTS,
+    TABLE,
     VIEWS,
     ViewResult,
     is_view,
@@ -75,7 +84,20 @@ WORLD: list[Event] = [
     pod("wait-0", "team-b", phase="Pending", node="", devices=()),
     pod("foreign-0", "else", devices=(5,)),
 ]
-SHOWN = {JOBS: shown_jobs, NODES: shown_nodes, PROJECTS: shown_projects, OVERVIEW: shown_overview}
+
+
+def cells(state: State) -> Rows:
+    """Return the cells of the table of jobs, by column in lower case."""
+    return [dict(row) for row in rows_of_table(shown_table(shown_jobs(state))) or []]
+
+
+SHOWN = {
+    JOBS: shown_jobs,
+    TABLE: cells,
+    NODES: shown_nodes,
+    PROJECTS: shown_projects,
+    OVERVIEW: shown_overview,
+}
 
 
 def shown(name: str) -> Rows:
@@ -142,6 +164,18 @@ LIES = [
     (JOBS, changed(2, user=""), "team-a/train: there is no user"),
     (JOBS, changed(2, durationSeconds=-1), "team-a/train: durationSeconds is -1"),
     (JOBS, changed(2, instances=[]), "team-a/train: a pod on n1 with GPUs 0,1 is not shown so"),
+    (TABLE, without(0), "job team-a/late is missing"),
+    (TABLE, lambda rows: rows.append(rows[0]), "job team-a/late is there twice"),
+    (TABLE, changed(2, status="Pending"), 'team-a/train: status is "Pending", not "Running"'),
+    (TABLE, changed(3, status="Running"), 'team-b/wait: status is "Running", not "Pending"'),
+    (TABLE, changed(2, gpus="3"), 'team-a/train: gpus is "3", not 4'),
+    (TABLE, changed(1, node="n2"), 'team-a/part: node is "n2", not "n1"'),
+    (TABLE, changed(1, type="Train"), 'team-a/part: type is "Train", not "Interactive"'),
+    (TABLE, changed(2, type="Interactive"), "team-a/train: type is Interactive, and it can be preempted"),
+    (TABLE, changed(2, user="-"), 'team-a/train: user is "-"'),
+    (TABLE, changed(2, image=""), 'team-a/train: image is ""'),
+    (TABLE, changed(2, age=None), "team-a/train: age is null"),
+    (TABLE, changed(2, **{"created by cli": "false"}), 'team-a/train: created by cli is "false", not "true"'),
     (NODES, without(1), "node with GPUs n2 is missing"),
     (NODES, changed(0, gpus="7"), 'n1: gpus is "7", not 8'),
     (NODES, changed(0, gpusAllocated="4.4"), 'n1: gpusAllocated is "4.4", not 3.5'),
@@ -395,7 +429,7 @@ def agreed(name: str, rows: object, before: Sequence[Event] = ()) -> bool:
     for event in [*WORLD, *before]:
         world.apply(msgspec.to_builtins(event))
     ours = judged(name, rows, before=before)
-    theirs = is_shown(name, world, json.dumps(rows))
+    theirs = is_shown(name, world, rows if isinstance(rows, str) else json.dumps(rows))
     assert theirs == (ours.judgement.verdict == Verdict.PASS), (ours.differences, rows)
     return theirs
 
@@ -511,3 +545,31 @@ def test_two_judges_agree_on_descriptions_that_were_changed_at_random(
     for _ in range(data.draw(st.integers(0, 2))):
         row[data.draw(st.sampled_from(sorted(row)))] = data.draw(VALUES)
     agreed(f"jobs/team-a/{data.draw(st.sampled_from(['train', 'part', 'late', 'new', 'ghost']))}", row, pods)
+
+
+TABLES = [
+    lambda text: text.replace("SERVICE URL(S)", "URL"),
+    lambda text: text.replace("IMAGE", "STATE"),
+    lambda text: text.replace("  GPUs", ""),
+    lambda text: text.split("\n", 2)[2],
+    lambda text: text.replace("2m  ", ""),
+    lambda text: text + "  \n\nand more",
+    lambda text: "",
+]
+"""Changes of a table after which it has other columns or rows."""
+
+
+@pytest.mark.parametrize("change", TABLES)
+def test_a_table_with_other_columns_or_cells_is_none(change: Callable[[str], str]) -> None:
+    text = f"All projects\n{shown_table(shown_jobs(fold(WORLD)))}\n"
+    assert agreed(TABLE, text)
+    assert not agreed(TABLE, change(text))
+
+
+def test_a_redacted_table_has_neither_image_nor_user_and_the_same_verdict() -> None:
+    text = shown_table(shown_jobs(fold(WORLD)))
+    answer = AnswerSeen(9, TABLE, view_of(TABLE).line, 0, text)
+    output = only_judged(answer, {"team-a", "team-b"}).output
+    assert ("somewhere" in text, "somewhere" in output, "ada" in output) == (True, False, False)
+    assert set(json.loads(output)[0]) == {column.lower() for column in COLUMNS}
+    assert agreed(TABLE, output)
