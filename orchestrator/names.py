@@ -349,3 +349,11 @@ The Job controller reads it.
 
 EVICTION_REASON: Final = "EvictionByEvictionAPI"
 """Reason of the `DisruptionTarget` condition that the API server puts on a pod before it evicts it."""
+
+LAB_ANNOTATIONS: Final = {
+    f"{GROUP}/lab-run-seconds": r"[0-9]{1,9}(\.[0-9]{1,9})?",
+    f"{GROUP}/lab-stop-seconds": r"[0-9]{1,9}(\.[0-9]{1,9})?",
+    f"{GROUP}/lab-exit-code": r"[0-9]{1,3}",
+}
+"""Annotations of a pod that the simulated nodes of a lab read, with the form of their values. Other nodes ignore them.
+Users may set them."""

@@ -13,7 +13,7 @@ from typing import Final
 from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.errors import InvalidField
-from orchestrator.names import GPU_RESOURCE, GROUP
+from orchestrator.names import GPU_RESOURCE, GROUP, LAB_ANNOTATIONS
 from orchestrator.submit.name_rules import (
     MAX_NAME_LENGTH,
     NAME_RULE,
@@ -292,8 +292,18 @@ def parse_annotation(text: str) -> tuple[str, str]:
     """Return the key and the value of `KEY=VALUE`; the value may be any text.
 
     Example: `parse_annotation("note=a=b")` returns `('note', 'a=b')`.
+
+    The three annotations for the simulated nodes of a lab take numbers only: the lab would ignore any other value.
     """
-    return _pair("annotations", text)
+    key, _, value = text.partition("=")
+    pattern = LAB_ANNOTATIONS.get(key)
+    if pattern is None:
+        return _pair("annotations", text)
+    if not re.fullmatch(pattern, value, re.ASCII):
+        raise InvalidField(
+            "{annotations} {text} is not possible: give a number, such as {key}=1", text=_short(text), key=key
+        )
+    return key, value
 
 
 def _pair(field: str, text: str) -> tuple[str, str]:
