@@ -67,9 +67,7 @@ def edit(
             raise UsageError("nothing is to be changed: give -g/--gpu, -i/--image or --priority")
 
         async def act(client: "AsyncClient") -> "WorkloadView":
-            scope = await client.scope()
-            await client.edit_job(name, change, project=scope, dry_run=bool(dry_run))
-            return await client.get_job(name, project=scope)
+            return await client.edit_job(name, change, dry_run=bool(dry_run))
 
         view = run(act)
     if output == "name":

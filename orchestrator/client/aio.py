@@ -308,13 +308,17 @@ class AsyncClient:
 
     async def edit_job(
         self, name: str, change: Change, *, project: Where = None, dry_run: bool = False
-    ) -> None:
-        """Change a job: its priority at any time; its image and GPUs while none of its containers runs.
+    ) -> WorkloadView:
+        """Change a job, and return it: its priority at any time; its image and GPUs while none of its containers runs.
 
         A training job with another image or number of GPUs is created anew, and is the last in its queue. With
-        `dry_run` the server checks the change. Raises NoSuchWorkload, NotPossible, InvalidField, HalfEdited.
+        `dry_run` the server checks the change, and the result is the job as it would be. Raises NoSuchWorkload,
+        NotPossible, InvalidField, HalfEdited.
         """
-        await self._editor.edit(await self.scope(project), name, change, dry_run=dry_run)
+        scope = await self.scope(project)
+        for owner in await self._editor.edit(scope, name, change, dry_run=dry_run):
+            return await self._jobs.edited(scope, owner, keeps_pods=not change.is_of_pods)
+        return await self.get_job(name, project=scope)
 
     async def log(
         self,

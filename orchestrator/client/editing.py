@@ -20,6 +20,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from orchestrator import names
 from orchestrator.client.fitting import unfitting
 from orchestrator.client.jobs import NotPossible, missing_job
@@ -89,23 +91,28 @@ class Editor:
             if not _is_suspended(owner):
                 await self._restart(scope, owner, {})
 
-    async def edit(self, scope: Scope, name: str, change: Change, *, dry_run: bool = False) -> None:
+    async def edit(
+        self, scope: Scope, name: str, change: Change, *, dry_run: bool = False
+    ) -> list[Job | StatefulSet]:
         """Change a workload: its priority at any time, its image and GPUs while no container of it runs.
 
-        Raises NoSuchWorkload, NotPossible, InvalidField, HalfEdited.
+        With `dry_run`, return the workload as the API server would store it, else an empty list. Raises NoSuchWorkload, NotPossible, InvalidField, HalfEdited.
         """
         if not is_object_name(name):
             raise missing_job(name, scope)
         await self._finish_earlier(scope, name, dry_run=dry_run)
+        edited = []
         for owner in await self._workloads.changeable(scope, name, "edited"):
             if change.is_of_pods:
                 _check_form(owner, change)
                 await self._check(owner)
             await self._warn(scope, owner, change)
             if change.is_of_pods and isinstance(owner, Job):
-                await self._replace(scope, owner, change, dry_run=dry_run)
+                changed = await self._replace(scope, owner, change, dry_run=dry_run)
             else:
-                await self._change(scope, owner, change, dry_run=dry_run)
+                changed = await self._change(scope, owner, change, dry_run=dry_run)
+            edited.append(msgspec.convert(changed, type(owner)))
+        return edited if dry_run else []
 
     async def _finish_earlier(self, scope: Scope, name: str, *, dry_run: bool) -> None:
         """Finish an earlier edit that was interrupted after the deletion of its Job.
@@ -169,7 +176,9 @@ class Editor:
 
     # --- Priorities, StatefulSets and requeues --------------------------------------------------------
 
-    async def _change(self, scope: Scope, owner: Job | StatefulSet, change: Change, *, dry_run: bool) -> None:
+    async def _change(
+        self, scope: Scope, owner: Job | StatefulSet, change: Change, *, dry_run: bool
+    ) -> Manifest:
         """Change a priority, and the template of a StatefulSet: its controller then makes the pod anew."""
         path = owner.resource.path(owner.metadata.namespace, owner.metadata.name)
         body: Manifest = {"metadata": {}}
@@ -179,11 +188,12 @@ class Editor:
             present: Manifest = await self._transport.get(path, dict)
             body["metadata"]["resourceVersion"] = present["metadata"]["resourceVersion"]
             body["spec"] = {"template": changed_template(present["spec"]["template"], change)}
-        await self._transport.patch(path, body, params=_DRY if dry_run else {})
+        changed: Manifest = await self._transport.patch(path, body, dict, params=_DRY if dry_run else {})
         # A StatefulSet does not roll out a change while its pod is pending. Scaled to 0 and back, it creates
         # a new pod.
         if change.is_of_pods and not (dry_run or _is_suspended(owner)):
             await self._restart(scope, owner, {})
+        return changed
 
     async def _restart(self, scope: Scope, owner: Job | StatefulSet, annotations: Mapping[str, str]) -> None:
         """Suspend the workload, wait until its controller has reacted, and resume it."""
@@ -219,7 +229,7 @@ class Editor:
 
     # --- Jobs -----------------------------------------------------------------------------------------
 
-    async def _replace(self, scope: Scope, job: Job, change: Change, *, dry_run: bool) -> None:
+    async def _replace(self, scope: Scope, job: Job, change: Change, *, dry_run: bool) -> Manifest:
         present: Manifest = await self._transport.get(JOBS.path(scope.namespace, job.metadata.name), dict)
         if present["metadata"]["uid"] != job.metadata.uid:
             raise Conflict(f"{job.metadata.name} was replaced in the meantime: try again")
@@ -228,9 +238,13 @@ class Editor:
         await self._check_secrets(scope, present)
         new_job = successor(present, change, format_time(time.time_ns() // 1000))
         copy = await self._create_copy(scope, present, new_job, dry_run=dry_run)
+        of = Replaced(job.metadata.name, job.metadata.uid, bool(present["spec"].get("suspend")))
         if not dry_run:
-            is_suspended = bool(present["spec"].get("suspend"))
-            await self._finish(scope, Replaced(job.metadata.name, job.metadata.uid, is_suspended), copy)
+            return await self._finish(scope, of, copy)
+        # The uid of the present Job: its services and its dependencies are those of the successor.
+        metadata = {key: present["metadata"][key] for key in ("uid", "creationTimestamp")}
+        edited = successor_of_copy(copy, of)
+        return edited | {"metadata": edited["metadata"] | metadata}
 
     async def _check_secrets(self, scope: Scope, job: Manifest) -> None:
         for secret in dict.fromkeys(secrets_of(job["spec"]["template"]["spec"])):
@@ -262,7 +276,7 @@ class Editor:
         with suppress(NotFound, Conflict):  # another edit has deleted the copy, or created its own
             await self._transport.delete(JOBS.path(scope.namespace, metadata["name"]), uid=metadata["uid"])
 
-    async def _finish(self, scope: Scope, of: Replaced, copy: Manifest) -> None:
+    async def _finish(self, scope: Scope, of: Replaced, copy: Manifest) -> Manifest:
         """Replace the Job by its successor, which `copy` describes.
 
         Continue from the step at which an earlier edit ended.
@@ -285,6 +299,7 @@ class Editor:
         await self._set_owner(scope, name, (old_uid, copy["metadata"]["uid"]), new_job)
         await self._rename_dependencies(scope, old_uid, new_job["metadata"]["uid"])
         await self._delete_copy(scope, copy)
+        return new_job
 
     async def _check_copy(self, scope: Scope, copy: Manifest) -> None:
         """Raise Conflict if another edit has deleted the copy: without it, the Job must not be deleted."""

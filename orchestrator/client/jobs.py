@@ -210,6 +210,24 @@ class WorkloadClient:
                 )
         raise missing_job(name, scope)
 
+    async def edited(self, scope: Scope, owner: Job | StatefulSet, *, keeps_pods: bool) -> WorkloadView:
+        """Return the workload as it would be if its Job or StatefulSet were like `owner`."""
+        listing = await self._listing({scope.namespace: scope.project}, scope.namespace)
+        uid = owner.metadata.uid
+        pods = [
+            pod
+            for pod in listing.pods
+            if keeps_pods or all(above.uid != uid for above in pod.metadata.owner_references)
+        ]
+        present = [one for one in (*listing.jobs, *listing.stateful_sets) if one.metadata.uid != uid]
+        changed = replace(
+            listing,
+            jobs=[one for one in (*present, owner) if isinstance(one, Job)],
+            stateful_sets=[one for one in (*present, owner) if isinstance(one, StatefulSet)],
+            pods=pods,
+        )
+        return next(view for view in workload_views(changed) if view.uid == uid)
+
     async def delete(self, scope: Scope, name: str, *, dry_run: bool = False) -> None:
         """Delete the Job, StatefulSet or bare pod of that name; its other objects follow.
 

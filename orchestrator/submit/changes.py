@@ -17,6 +17,8 @@ Manifest = dict[str, Any]
 
 _GPU_COUNT_VARIABLE: Final = "RUNAI_NUM_OF_GPUS"
 _PREFIX: Final = "muster-"
+_GPU_VENDOR: Final = names.GPU_RESOURCE.partition("/")[0] + "/"
+"""The prefix of the resources that are GPUs too, such as `nvidia.com/mig-1g.5gb`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,11 @@ def _set_gpus(container: Manifest, annotations: dict[str, str], new_milli: int) 
         )
     fraction = annotations.get(names.GPU_FRACTION_ANNOTATION)
     resources = container.setdefault("resources", {})
+    for name in (*resources.get("limits", {}), *resources.get("requests", {})):
+        if name.startswith(_GPU_VENDOR) and name != names.GPU_RESOURCE:
+            raise InvalidField(
+                "{gpu_milli} is not possible: the job asks for {name}; delete it and submit it again", name=name
+            )
     count = resources.get("limits", {}).get(names.GPU_RESOURCE, "0")
     try:
         old_milli = gpu_milli(fraction) if fraction else int(count) * DEVICE_MILLI

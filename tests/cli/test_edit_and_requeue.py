@@ -336,6 +336,8 @@ def test_a_volume_of_the_project_is_no_obstacle(muster: Muster, server: MemoryAp
         (("-g", "0.5"), "1", "was made for 0.5 of a GPU"),
         (("--gpu-memory", "4G"), "1", "memory of GPUs"),
         ((), "0.5", "was made for no GPU"),
+        (("--extended-resource", "nvidia.com/mig-1g.5gb=1"), "1", "asks for nvidia.com/mig-1g.5gb"),
+        (("--extended-resource", "nvidia.com/gpu.shared=1"), "1", "asks for nvidia.com/gpu.shared"),
     ],
 )
 def test_gpus_that_need_another_container_are_refused(
@@ -466,6 +468,38 @@ def test_the_answer_for_programs_is_that_of_get(
     assert record.keys() == muster("get", "train", "-o", "json").json.keys()
 
 
+@pytest.mark.parametrize("phase", ["", "Pending"])
+@pytest.mark.parametrize("kind", [(), ("--interactive",)])
+def test_a_dry_run_prints_the_job_as_it_would_be(
+    phase: str, kind: tuple[str, ...], muster: Muster, server: MemoryApiServer
+) -> None:
+    muster("submit", "train", "-i", "old", "-g", "1", "-s", "nodeport", "--port", "80", *kind)
+    plural = "statefulsets" if kind else "jobs"
+    present = find(server, plural, "train")
+    if phase:
+        server.add(pod_of(present, "train-0", phase=phase, node_name="dgx1-1"))
+    before = muster("get", "train", "-o", "json").json
+    server.requests.clear()
+    words = ("edit", "train", "-g", "3", "-i", "new", "--priority", "inference", "--dry-run", "-o")
+    record = muster(*words, "json").json
+    changed = {"gpus": "3", "image": "new", "priority": "muster-inference"}
+    assert {key: record[key] for key in changed} == changed
+    assert (record["name"], record["status"], record["instances"]) == ("train", "Pending", [])
+    assert (record["serviceUrls"], record["user"]) == (before["serviceUrls"], before["user"])
+    assert "image: new" in muster(*words, "yaml").out
+    assert find(server, plural, "train") == present
+    assert {method for method, path in server.writes() if path} <= {"POST", "PATCH"}
+    after = muster("get", "train", "-o", "json").json
+    assert {key: after[key] for key in changed} == {key: before[key] for key in changed}
+
+
+def test_a_dry_run_of_a_priority_keeps_the_pods(muster: Muster, server: MemoryApiServer) -> None:
+    muster("submit", "train", "-i", "image", "-g", "1")
+    server.add(pod_of(find(server, "jobs", "train"), "train-0", phase="Running", node_name="dgx1-1"))
+    record = muster("edit", "train", "--priority", "inference", "--dry-run", "-o", "json").json
+    assert (record["priority"], record["status"], record["node"]) == ("muster-inference", "Running", "dgx1-1")
+
+
 def test_a_requeued_job_is_stopped_and_queued_from_now_on(muster: Muster, server: MemoryApiServer) -> None:
     with_controllers(server)
     muster("submit", "train", "-i", "image", "-g", "1")
@@ -512,7 +546,8 @@ def test_programs_edit_and_requeue_too(muster: Muster, server: MemoryApiServer) 
     muster("submit", "train", "-i", "image", "-g", "1")
     with_controllers(server)
     with Client() as client:
-        client.edit_job("train", Change(gpu_milli=2000, priority="muster-interactive"))
+        edited = client.edit_job("train", Change(gpu_milli=2000, priority="muster-interactive"))
+        assert (edited.gpus, edited.priority_class) == ("2", "muster-interactive")
         client.requeue_job("train")
         view = client.get_job("train")
     assert "muster.dev/queued-since" in find(server, "jobs", "train")["metadata"]["annotations"]
