@@ -88,7 +88,7 @@ class OutsiderReader:
             project=self._project_of.get(metadata.namespace, ""),
             priority=pod.spec.priority,
             preemptible=True,
-            created_at_us=created_at_us(None, pod),
+            created_at_us=created_at_us(None, [pod]),
             pods=(replace(planned, constraints=_NOWHERE),),
             started_at_us=started_at_us([pod]),
         )

@@ -319,7 +319,7 @@ def planner_workload(together: Together, levels: tuple[str, ...] = ()) -> model.
         project=together.project,
         priority=priority(together.chain.owner, first),
         preemptible=_may_be_taken_back(together),
-        created_at_us=created_at_us(together.chain.owner, first),
+        created_at_us=created_at_us(together.chain.owner, [pod for pod, _ in together.pods]),
         pods=tuple(pod for _, pod in together.pods),
         min_member=members,
         interactive=interactive,
@@ -352,7 +352,7 @@ def held_workload(together: Together) -> model.Workload:
         project=together.project,
         priority=priority(together.chain.owner, first),
         preemptible=_may_be_taken_back(together),
-        created_at_us=created_at_us(together.chain.owner, first),
+        created_at_us=created_at_us(together.chain.owner, [pod for pod, _ in together.pods]),
         pods=tuple(
             replace(planned, constraints=model.Constraints(), sub_group="") for _, planned in together.pods
         ),
@@ -366,14 +366,17 @@ def started_at_us(pods: Iterable[Pod]) -> int:
     return min((time_us(pod.status.start_time) for pod in pods if pod.status.start_time), default=0)
 
 
-def created_at_us(owner: Object | None, first: Pod) -> int:
-    """Return the creation time of a workload for the queue order, in microseconds."""
+def created_at_us(owner: Object | None, pods: Sequence[Pod]) -> int:
+    """Return the creation time of a workload for the queue order, in microseconds. `pods` are the oldest first."""
+    first = pods[0]
     metadata = first.metadata if owner is None else owner.metadata
     created = time_us(metadata.creation_timestamp)
     submitted = time_us(first.metadata.annotations.get(SUBMITTED_AT_ANNOTATION, ""))
     created = submitted if -model.SECOND_US <= submitted - created < model.SECOND_US else created
-    # Users can write the annotation, so a time before the creation does not count.
-    return max(created, time_us(metadata.annotations.get(QUEUED_SINCE_ANNOTATION)))
+    # Users can write the annotation. A time before the creation does not count. A requeue creates the pods anew, so a
+    # time after the newest pod, perhaps in the future, counts as that of this pod.
+    queued_since = time_us(metadata.annotations.get(QUEUED_SINCE_ANNOTATION))
+    return max(created, min(queued_since, max(time_us(pod.metadata.creation_timestamp) for pod in pods)))
 
 
 def priority(owner: Object | None, first: Pod) -> int:

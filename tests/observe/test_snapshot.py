@@ -122,12 +122,26 @@ def test_an_evicted_job_keeps_the_age_of_the_job_not_of_its_new_pod() -> None:
 )
 def test_a_requeued_job_is_the_last_and_no_annotation_makes_it_older(since: str, is_last: bool) -> None:
     old = job("old", "2026-11-21T09:00:00Z", queued_since=since)
-    plain = workloads(pod("old-1", owner="old"), owners=(by_uid(job("old", "2026-11-21T09:00:00Z")),))
+    again = pod("old-1", owner="old", creationTimestamp="2026-11-21T11:30:01Z")
+    plain = workloads(again, owners=(by_uid(job("old", "2026-11-21T09:00:00Z")),))
     young = job("young", "2026-11-21T09:30:00Z")
-    found = workloads(pod("old-1", owner="old"), pod("young-1", owner="young"), owners=(by_uid(old, young),))
+    found = workloads(again, pod("young-1", owner="young"), owners=(by_uid(old, young),))
     assert (found["old"].created_at_us > found["young"].created_at_us) is is_last
     if not is_last:
         assert found["old"].created_at_us == plain["old"].created_at_us
+
+
+def test_a_queued_since_in_the_future_counts_as_the_newest_pod() -> None:
+    future = job("future", "2026-11-21T09:00:00Z", queued_since="2999-01-01T00:00:00Z")
+    later = job("later", "2026-11-21T10:02:00Z")
+    found = workloads(
+        pod("future-1", owner="future", creationTimestamp="2026-11-21T10:00:00Z", node="n1", phase="Running"),
+        pod("future-2", owner="future", creationTimestamp="2026-11-21T10:01:00Z"),
+        pod("later-1", owner="later", creationTimestamp="2026-11-21T10:02:00Z"),
+        owners=(by_uid(future, later),),
+    )
+    minute_us = 60_000_000
+    assert found["later"].created_at_us - found["future"].created_at_us == minute_us
 
 
 @pytest.mark.parametrize(
