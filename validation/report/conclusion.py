@@ -34,12 +34,26 @@ def conclusion(report: Report, directory: Path) -> list[str]:
         lines.append(f"failed:      {_parts(failed)}")
     if open_:
         lines.append(f"not proven:  {_parts(open_)}; did not run, or no check exists")
+    if report.verdict == Verdict.INCONCLUSIVE and not failed:
+        lines.append(f"{'':13}{_way_to_a_verdict(passed, open_)}")
     if excluded:
         lines.append(f"excluded:    {_parts(excluded)}; the profile {report.scope.profile} cannot have them")
     commands = _after_failure(directory) if failed else _after_success(report, directory)
     width = max(len(command) for command, _ in commands)
     lines += ["", "next:"]
     return lines + [f"  {command:<{width}}  # {why}" for command, why in commands]
+
+
+def _way_to_a_verdict(passed: list[RequirementResult], open_: list[RequirementResult]) -> str:
+    """Return the sentence that says how the next run is not INCONCLUSIVE."""
+    unproven = {_part(each) for each in open_ if each.in_part}
+    complete = sorted({_part(each) for each in passed if each.in_part} - unproven)
+    asked = "; or ask for less: add " + " ".join(f"--part {part}" for part in complete) if complete else ""
+    return f"the verdict is INCONCLUSIVE until these pass too: leave out --scenario and --scenarios{asked}"
+
+
+def _part(requirement: RequirementResult) -> str:
+    return requirement.id.partition(".")[0]
 
 
 def _after_failure(directory: Path) -> list[tuple[str, str]]:
@@ -67,7 +81,7 @@ def _parts(requirements: list[RequirementResult]) -> str:
     count = len(requirements)
     if not count:
         return "nothing"
-    parts = Counter(each.id.partition(".")[0] for each in requirements).most_common()
+    parts = Counter(map(_part, requirements)).most_common()
     named = ", ".join(f"{part} {number}" for part, number in parts[:5])
     more = f", {len(parts) - 5} more parts" if len(parts) > 5 else ""
     return f"{count} requirement{'' if count == 1 else 's'} ({named}{more})"

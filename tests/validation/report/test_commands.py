@@ -86,6 +86,17 @@ def test_the_last_lines_count_the_proven_requirements_and_name_three_commands(go
     assert failed[-1].split("#")[0].strip() == "muster validate --fail-fast"
 
 
+def test_one_scenario_that_passes_names_the_way_to_a_verdict(good: Path, tmp_path: Path) -> None:
+    run_command([GANG], settings(tmp_path / "r", FakeTarget))
+    lines = conclusion(record.read(tmp_path / "r"), tmp_path / "r")
+    (hint,) = [line.strip() for line in lines if "INCONCLUSIVE" in line]
+    assert hint == (
+        "the verdict is INCONCLUSIVE until these pass too: leave out --scenario and --scenarios; or ask for less: add "
+        "--part gangs"
+    )
+    assert not any("INCONCLUSIVE" in line for line in conclusion(record.read(good), good))
+
+
 def test_the_terminal_obeys_no_words_of_the_cluster(bad: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(bad, tmp_path / "copy"))
     result = record.read(copy)
