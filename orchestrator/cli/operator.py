@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from orchestrator.cli.deployment_options import config_of, web_of, with_config_options, with_web_options
+from orchestrator.cli.message import say
 from orchestrator.cli.serving import account_options, log_level_option, log_to_stderr
 from orchestrator.control.operator_config import MemoryLimitsMode, OperatorConfig
 from orchestrator.errors import UsageError
@@ -75,6 +76,15 @@ def operator_yaml(
     The manifests can be applied repeatedly. They start the operator with the options that are given here.
     """
     choices = {name: config.pop(name) for name in list(config) if name.startswith("web_")}
+    from orchestrator.manifests.render import default_image
+
+    if image is None and replicas:
+        name = default_image()
+        say(
+            f"Warning: the image is {name}, without a registry, so it must be on each node; give --image "
+            f"REGISTRY/{name} for an image of a registry",
+            err=True,
+        )
     text = operator_manifests(
         cluster,
         config_of(**config),

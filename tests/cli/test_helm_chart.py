@@ -51,3 +51,16 @@ def test_a_template_that_decides_by_values_that_only_helm_knows_is_noticed() -> 
         bool(Expression(".Values.web"))
     with pytest.raises(TypeError):
         fill_in({**CONSTANTS, "actions": Expression(".Values.policies", ".Values.policies")})
+
+
+@pytest.mark.parametrize(
+    ("options", "is_warned"),
+    [((), True), (("--image", "registry/muster:1"), False), (("--replicas", "0"), False)],
+)
+def test_an_image_without_a_registry_is_noted_beside_the_manifests(
+    options: tuple[str, ...], *, is_warned: bool
+) -> None:
+    result = CliRunner().invoke(muster, ["operator-yaml", "--cluster", "c", *options])
+    assert result.exit_code == 0
+    assert ("without a registry" in result.stderr) is is_warned
+    assert "Warning" not in result.stdout
