@@ -3,6 +3,7 @@
     MusterError
     ├── UsageError            the command or a file has an invalid value
     ├── ConfigurationError    kubeconfig, state directory or environment cannot be used
+    ├── TimedOut              the time limit of the user passed; the work goes on
     ├── ClusterError          the Kubernetes API refused or did not answer (leaves in orchestrator.cluster.errors)
     ├── LabError              the lab cannot be built, started or stopped (leaves in musterlab.errors)
     └── ValidationError       a scenario or report cannot be read (leaves in validation.errors)
@@ -26,6 +27,12 @@ class UsageError(MusterError):
     """The command line or an input file has an invalid value."""
 
     exit_code = 2
+
+
+class TimedOut(MusterError):
+    """The time limit that the user gave has passed. The awaited work goes on."""
+
+    exit_code = 124  # as `timeout` of GNU coreutils
 
 
 class ConfigurationError(MusterError):

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def wait(*, names: tuple[str, ...], goal: str, timeout: str | None) -> None:
     """Wait until each job is running, has ended, has succeeded or has failed.
 
-    Each new status is printed on the standard error. The exit code is 1 if the time is over, or if a job was deleted.
-    It is also 1 if a job can no longer reach the state: with --for running, it failed before.
+    Each new status is printed on the standard error. The exit code is 124 if the time is over. It is 1 if a job was
+    deleted, or can no longer reach the state: with --for running, it failed before.
     """
     from orchestrator.durations import parse_duration_seconds
 

@@ -11,7 +11,7 @@ ProvisioningFailed             the provisioner reported an error
 StillPending                   the volume or snapshot is being created, and was not ready in time
 """
 
-from orchestrator.errors import MusterError
+from orchestrator.errors import MusterError, TimedOut
 
 
 class NoSuchVolume(MusterError):
@@ -50,5 +50,5 @@ class ProvisioningFailed(MusterError):
     """The storage cannot create the requested object."""
 
 
-class StillPending(MusterError):
+class StillPending(TimedOut):
     """The requested object is being created, and was not ready in time."""

@@ -15,7 +15,7 @@ from orchestrator.client.nodes import no_such_node
 from orchestrator.cluster.errors import NotFound
 from orchestrator.cluster.objects import FINISHED, Node, Pod
 from orchestrator.cluster.resources import NODES, PODS
-from orchestrator.errors import MusterError
+from orchestrator.errors import TimedOut
 from orchestrator.names import DRAINED, SCHEDULER_NAME, UNHEALTHY_KEY
 from orchestrator.submit.name_rules import is_object_name
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS: Final = 1.0
 
 
-class NotDrained(MusterError):
+class NotDrained(TimedOut):
     """The time limit passed, and jobs are still on the node."""
 
 

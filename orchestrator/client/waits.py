@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from orchestrator.client.jobs import missing_job
 from orchestrator.client.watching import watch_jobs
-from orchestrator.errors import MusterError, UsageError
+from orchestrator.errors import MusterError, TimedOut, UsageError
+from orchestrator.views.containers import last_exit
 from orchestrator.views.status import DEPENDENCY_FAILED, RUNNING, SUCCEEDED
 
 if TYPE_CHECKING:
@@ -21,12 +22,19 @@ if TYPE_CHECKING:
 GOALS: Final = ("running", "ended", "succeeded", "failed")
 
 
-class WaitTimeout(MusterError):
+class WaitTimeout(TimedOut):
     """The time limit of a wait passed before each job had reached the goal."""
 
 
 class NotReached(MusterError):
-    """A job can no longer reach the goal: it failed, or it was deleted."""
+    """A job can no longer reach the goal: it failed, or it was deleted.
+
+    `reason` says how its last pod failed, or why the job does not start; it is empty if that is unknown.
+    """
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 async def wait_for_jobs(
@@ -105,9 +113,12 @@ def _has_reached(view: WorkloadView, goal: str) -> bool:
     elif view.status == SUCCEEDED:
         return True
     elif view.is_final:
+        reason = last_exit(view.pods)
+        because = f" ({reason})" if reason else ""
         raise NotReached(
-            f"{view.name} is {view.status}; see 'muster logs {view.name}' and 'muster get {view.name}'"
+            f"{view.name} is {view.status}{because}; see 'muster logs {view.name}' and 'muster get {view.name}'",
+            reason,
         )
     if view.status == DEPENDENCY_FAILED:
-        raise NotReached(f"{view.name} does not start: {view.waits_because}")
+        raise NotReached(f"{view.name} does not start: {view.waits_because}", view.waits_because)
     return goal == "running" and view.status == RUNNING

@@ -78,7 +78,7 @@ def test_a_time_that_is_over_and_a_job_that_does_not_exist_are_failures(
 ) -> None:
     muster("submit", "one", "-i", "image")
     outcome = muster("wait", "one", "--timeout", "3s")
-    assert outcome.code == 1
+    assert outcome.code == 124
     assert "not ended after 3 s: one is Pending" in outcome.err
     assert "The job two does not exist" in muster("wait", "one", "two").err
     assert muster("wait").code == 2
@@ -90,6 +90,25 @@ def test_a_submission_waits_for_the_end_of_its_job(
 ) -> None:
     with once_watched(server, lambda: end(server, "one", "Complete")):
         assert muster("submit", "one", "-i", "image", "--wait").code == 0
+
+
+def test_a_failure_is_named_with_the_end_of_its_last_pod(
+    muster: Callable[..., Outcome], server: MemoryApiServer
+) -> None:
+    muster("submit", "one", "-i", "image")
+    job = server.find("jobs", "one", NAMESPACE)
+    assert job is not None
+    pod = pod_of(job, "one-0", phase="Failed", node_name="dgx1-1")
+    ended = {"exitCode": 3, "reason": "Error"}
+    pod["status"]["containerStatuses"] = [{"name": "main", "state": {"terminated": ended}}]
+    server.add(pod)
+    end(server, "one", "Failed")
+    outcome = muster("wait", "one", "--for", "succeeded")
+    assert outcome.code == 1
+    assert "one is Failed (container main ended with exit code 3" in outcome.err
+    with Client() as client, pytest.raises(NotReached) as caught:
+        client.wait_for_jobs("one", until="succeeded")
+    assert caught.value.reason.startswith("container main ended with exit code 3")
 
 
 @pytest.mark.usefixtures("kubeconfig")
