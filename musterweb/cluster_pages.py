@@ -57,7 +57,7 @@ class Share:
 def job_row(visit: Visit, view: WorkloadView) -> Sequence[str]:
     """Return the cells of `JOBS_HEADER`: those of `muster list -o wide`, and the measured ones of `muster top job`."""
     gpus = gpus_of_job(view.pods, visit.sight.gpus)
-    cells = job_table.row(view, visit.now_us, wide=True, devices=devices_text(gpus))
+    cells = job_table.row(view, visit.now_us, wide=True, devices=devices_text(view, gpus))
     seconds = duration_seconds(view, visit.now_us) if view.started_us is not None else None
     return (*cells, "" if seconds is None else age(seconds), *use_cells(use_of(gpus, view.pods)))
 

@@ -44,7 +44,7 @@ async def job_page(visit: Visit) -> Page:
         await _evictions(visit, name, of),
     ]  # fmt: skip
     content = {
-        "facts": job_details.facts(view, visit.now_us),
+        "facts": job_details.facts(view, visit.now_us, gpus),
         "tables": tables,
         "explain": job_address(of, name, "explain"),
         "logs": job_address(of, name, "logs"),

@@ -11,7 +11,7 @@ import click
 from orchestrator.cli.cluster_names import completing
 from orchestrator.cli.message import Progress, say, say_error
 from orchestrator.cli.options import Command
-from orchestrator.cli.selecting import Choice, selecting
+from orchestrator.cli.selecting import SHOWN_NAMES, Choice, check_nodes, selecting
 from orchestrator.cli.session import run
 from orchestrator.errors import MusterError, UsageError
 from orchestrator.progress import printable
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 SITE_GROUP: Final = "muster.site"
 KIND_WORDS: Final = frozenset({"job", "jobs"})
 AT_ONCE: Final = 32
-SHOWN_NAMES: Final = 5
-"""Maximum number of job names in a confirmation prompt."""
 
 
 def _jobs(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -218,7 +216,9 @@ async def _chosen(
     from orchestrator.cli.submit_request import operating_system_user
     from orchestrator.views.status import SUSPENDED
 
-    views = selection.of(await client.list_jobs(project=scope))
+    present = await client.list_jobs(project=scope)
+    await check_nodes(client, selection, present)
+    views = selection.of(present)
     if done == "suspended":
         views = [view for view in views if not (view.is_final or view.delay) and view.kind != "Pod"]
     elif done == "requeued":

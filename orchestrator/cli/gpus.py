@@ -7,6 +7,7 @@ from orchestrator.cli.output import UNKNOWN, amount
 
 if TYPE_CHECKING:
     from orchestrator.views.gpus import GpuUse, GpuView
+    from orchestrator.views.jobs import WorkloadView
 
 GPU_HEADER: Final = ("GPU", "UTILIZATION", "MEMORY", "MEMORY USAGE", "IDLE TIME", "HEALTH", "UUID", "PODS")
 JOB_GPU_HEADER: Final = ("NODE", *GPU_HEADER[:-1])
@@ -42,11 +43,16 @@ def use_cells(use: "GpuUse") -> Sequence[str]:
     )
 
 
-def devices_text(gpus: Iterable["GpuView"]) -> str:
-    """Return the GPUs of a job by node and index: `dgx1-1:0,3 dgx1-2:5`."""
+def devices_text(view: "WorkloadView", gpus: Iterable["GpuView"]) -> str:
+    """Return the GPUs of a job by node and index: `dgx1-1:0,3 dgx1-2:5`.
+
+    `gpus` are those that agents report. Without them, the operator's annotations of the pods count.
+    """
+    from orchestrator.views.gpus import bound_devices
+
     by_node: dict[str, set[int]] = {}
-    for gpu in gpus:
-        by_node.setdefault(gpu.node, set()).add(gpu.index)
+    for node, index in [(gpu.node, gpu.index) for gpu in gpus] or bound_devices(view.pods):
+        by_node.setdefault(node, set()).add(index)
     return " ".join(
         f"{node}:{','.join(map(str, sorted(indices)))}" for node, indices in sorted(by_node.items())
     )

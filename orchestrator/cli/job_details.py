@@ -45,7 +45,7 @@ def show_job(name: str, *, output: str | None) -> None:
     elif output == "name":
         click.echo(view.name)
     elif output == "wide":
-        click.echo(table(WIDE_HEADER, [row(view, now_us, wide=True, devices=devices_text(gpus))]))
+        click.echo(table(WIDE_HEADER, [row(view, now_us, wide=True, devices=devices_text(view, gpus))]))
     else:
         click.echo(details_text(view, events, now_us, gpus))
 
@@ -58,7 +58,7 @@ def details_text(
     happened = event_rows(view, events, now_us)
     dashes = ["-" * len(title) for title in EVENTS_HEADER]
     blocks = [
-        fact_lines(facts(view, now_us)),
+        fact_lines(facts(view, now_us, gpus)),
         "Pods:\n" + table(PODS_HEADER, pods),
         *(["GPUs:\n" + table(JOB_GPU_HEADER, job_gpu_rows(gpus))] if gpus else []),
         "Events:\n" + table(EVENTS_HEADER, [dashes, *happened]),
@@ -66,7 +66,7 @@ def details_text(
     return "\n\n".join(blocks)
 
 
-def facts(view: WorkloadView, now_us: int) -> dict[str, str]:
+def facts(view: WorkloadView, now_us: int, gpus: Sequence[GpuView]) -> dict[str, str]:
     """Return the facts of the job, by their titles."""
     known = {
         "NAME": view.name,
@@ -82,6 +82,7 @@ def facts(view: WorkloadView, now_us: int) -> dict[str, str]:
         "GPU MEMORY": view.gpus if view.gpu_memory else "",
         "ALLOCATED GPUS": "" if view.gpu_memory else view.held_gpus,
         "ALLOCATED GPU MEMORY": view.held_gpus if view.gpu_memory else "",
+        "GPU DEVICES": devices_text(view, gpus),
         "INDEXES": str(view.indexes or ""),
         **_pod_counts(view),
         "RESTARTS": restarts(view.pods),

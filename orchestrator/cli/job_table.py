@@ -24,6 +24,8 @@ HEADER: Final = (
     "SERVICE URL(S)",
 )
 WIDE_HEADER: Final = (*HEADER[:-1], "NAMESPACE", "PODS", HEADER[-1], "GPU DEVICES", "WAITS BECAUSE")
+COLUMNS: Final = (*WIDE_HEADER, "PRIORITY")
+"""The columns that `--columns` knows."""
 
 
 def row(view: "WorkloadView", now_us: int, *, wide: bool = False, devices: str = "") -> Sequence[str]:
@@ -64,11 +66,12 @@ class Form:
         if self.header is HEADER:
             return row(view, now_us, devices=devices)
         cells = dict(zip(WIDE_HEADER, row(view, now_us, wide=True, devices=devices), strict=True))
+        cells["PRIORITY"] = view.priority_class
         return [cells[name] for name in self.header]
 
 
 def form_of(output: str | None, no_headers: bool | None, columns: str | None) -> Form:
-    """Return the form with these columns (names of WIDE_HEADER with commas between them), or with the default columns.
+    """Return the form with these columns (names of COLUMNS with commas between them), or with the default columns.
 
     Raises UsageError for an unknown column.
     """
@@ -76,8 +79,8 @@ def form_of(output: str | None, no_headers: bool | None, columns: str | None) ->
         return Form(output, no_headers, WIDE_HEADER if output == "wide" else HEADER)
     if output not in (None, "wide"):
         raise UsageError(f"--columns goes with a table, not with -o {output}")
-    by_name = {name.lower(): name for name in WIDE_HEADER}
+    by_name = {name.lower(): name for name in COLUMNS}
     wanted = [name.strip() for name in columns.split(",")]
     if unknown := [name for name in wanted if name.lower() not in by_name]:
-        raise UsageError(f"--columns {unknown[0]!r} is no column; they are {', '.join(WIDE_HEADER)}")
+        raise UsageError(f"--columns {unknown[0]!r} is no column; they are {', '.join(COLUMNS)}")
     return Form(output, no_headers, [by_name[name.lower()] for name in wanted])

@@ -9,7 +9,7 @@ from orchestrator.cli.gpus import devices_text
 from orchestrator.cli.job_table import Form, form_of
 from orchestrator.cli.options import Command
 from orchestrator.cli.output import no_headers_option, output_option, show
-from orchestrator.cli.selecting import selecting
+from orchestrator.cli.selecting import check_nodes, selecting
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -108,10 +108,10 @@ def _list_jobs(
         client: "AsyncClient",
     ) -> "tuple[str, list[WorkloadView], dict[str, tuple[GpuView, ...]]]":
         gpus = await client.list_gpus() if form.has_devices else {}
-        if all_projects:
-            return "", await client.list_jobs(all_projects=True), gpus
-        scope = await client.scope()
-        return scope.project, await client.list_jobs(project=scope), gpus
+        scope = None if all_projects else await client.scope()
+        views = await client.list_jobs(project=scope, all_projects=all_projects)
+        await check_nodes(client, selection, views)
+        return scope.project if scope else "", views, gpus
 
     project, views, by_node = run(read)
     views = ordered(selection.of(views))[:limit]
@@ -122,7 +122,7 @@ def _list_jobs(
     show(
         form.header,
         [
-            form.row(view, now_us, devices=devices_text(gpus))
+            form.row(view, now_us, devices=devices_text(view, gpus))
             for view, gpus in zip(views, devices, strict=True)
         ],
         output=form.output,

@@ -25,7 +25,7 @@ HEADER: Final = (
     "GPU ALLOCATABLE",
     "GPU FREE",
 )
-WIDE_HEADER: Final = (*HEADER, "GPU MEMORY", "NODE TYPE", "PODS", "UNHEALTHY")
+WIDE_HEADER: Final = (*HEADER, "GPU MEMORY", "NODE TYPE", "PODS", "UNHEALTHY", "UNHEALTHY GPUS")
 PODS_HEADER: Final = ("NAMESPACE", "NAME", "GPU REQUESTS", "GPU DEVICES", "CPU", "MEMORY")
 
 
@@ -94,7 +94,8 @@ def row(view: "NodeView", *, wide: bool) -> Sequence[str]:
     if not wide:
         return cells
     memory = amount(view.gpu_memory_bytes or None)
-    return (*cells, memory, view.node_type, str(len(view.pods)), view.unhealthy)
+    pods = str(len(view.pods))
+    return (*cells, memory, view.node_type, pods, view.unhealthy, view.unhealthy_gpus_text)
 
 
 def _details(view: "NodeView") -> str:
@@ -109,7 +110,7 @@ def _details(view: "NodeView") -> str:
         "GPU MEMORY": amount(view.gpu_memory_bytes) if view.gpu_memory_bytes else "",
         "GPUS": format_gpu(view.gpu_milli),
         "ALLOCATED GPUS": format_gpu(view.gpu_allocated_milli),
-        "UNHEALTHY GPUS": format_gpu(view.gpu_unhealthy_milli) if view.gpu_unhealthy_milli else "",
+        "UNHEALTHY GPUS": view.unhealthy_gpus_text,
         "CPUS": cpus(view.cpu_milli),
         "ALLOCATED CPUS": cpus(view.cpu_allocated_milli),
         "USED CPUS": cpus(view.usage.cpu_milli),

@@ -1,17 +1,24 @@
 """The options by which `list`, `delete`, `suspend` and `resume` choose jobs."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from orchestrator.cli.message import say
+
 if TYPE_CHECKING:
+    from orchestrator.client.aio import AsyncClient
+    from orchestrator.views.jobs import WorkloadView
     from orchestrator.views.selection import Selection
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+SHOWN_NAMES: Final = 5
+"""Maximum number of names in a question or an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,30 @@ class Choice:
             nodes=frozenset(self.node),
             since_us=0 if since_seconds is None else now_us - since_seconds * 1_000_000,
         )
+
+
+async def check_nodes(client: "AsyncClient", selection: "Selection", views: "Iterable[WorkloadView]") -> None:
+    """Raise NoSuchNode for a node of the choice that the cluster does not have, and no job in `views`."""
+    from orchestrator.client.nodes import NoSuchNode
+    from orchestrator.cluster.errors import Forbidden
+    from orchestrator.cluster.objects import Object
+    from orchestrator.cluster.resources import NODES
+
+    unused = selection.nodes.difference(*(view.nodes for view in views))
+    if not unused:
+        return
+    try:
+        page = await client.transport.list(NODES.path(), Object)
+    except Forbidden:
+        say(f"Note: you may not list nodes, so a node {min(unused)} may not exist", err=True)
+        return
+    known = sorted(node.metadata.name for node in page.items)
+    if unknown := sorted(unused.difference(known)):
+        more = f" and {len(known) - SHOWN_NAMES} more" if len(known) > SHOWN_NAMES else ""
+        nodes = (
+            f"the nodes are {', '.join(known[:SHOWN_NAMES])}{more}" if known else "the cluster has no nodes"
+        )
+        raise NoSuchNode(f"--node {unknown[0]}: there is no such node; {nodes}")
 
 
 def selecting(function: Function) -> Function:

@@ -104,14 +104,18 @@ def top_node(*, details: bool | None, no_headers: bool | None, output: str | Non
 def top_job(
     *, all_projects: bool | None, details: bool | None, no_headers: bool | None, output: str | None
 ) -> None:
-    """Show the GPUs that each job requests and holds, and the measurements of kubelets and agents."""
+    """Show the GPUs that each job requests and holds, and the measurements of kubelets and agents.
+
+    Ended jobs are left out.
+    """
     import time
 
     from orchestrator.cli.session import run
     from orchestrator.cluster.errors import Forbidden
 
     async def read(client: "AsyncClient") -> "tuple[list[WorkloadView], Nodes | Forbidden]":
-        views = await client.list_jobs(all_projects=bool(all_projects))
+        jobs = await client.list_jobs(all_projects=bool(all_projects))
+        views = [view for view in jobs if not view.is_final]
         try:
             return views, await client.list_nodes(usage=True)
         except Forbidden as error:

@@ -8,8 +8,10 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from orchestrator.cli.gpus import devices_text
 from orchestrator.cli.job_table import WIDE_HEADER, Form, row
 from orchestrator.cli.output import cells, column_widths, document, line
+from orchestrator.cli.selecting import check_nodes
 from orchestrator.views.job_record import job_record
 
 if TYPE_CHECKING:
@@ -27,7 +29,8 @@ async def watch_jobs(client: "AsyncClient", all_projects: bool, selection: "Sele
     A job that no longer meets the selection is printed once more: its row says why.
     """
     scope = None if all_projects else await client.scope()
-    await client.list_jobs(project=scope, all_projects=all_projects)  # raises if the user may not list jobs
+    # raises if the user may not list jobs
+    await check_nodes(client, selection, await client.list_jobs(project=scope, all_projects=all_projects))
     printer = _Printer(form)
     if scope is not None and form.output in (None, "wide") and not form.no_headers:
         printer.say(f"Showing jobs for project {scope.project}")
@@ -73,7 +76,9 @@ class _Printer:
             for view in changed:
                 self.say(view.name)
         else:
-            self._print_rows([self._form.row(view, now_us) for view in changed])
+            self._print_rows(
+                [self._form.row(view, now_us, devices=devices_text(view, ())) for view in changed]
+            )
 
     def say(self, text: str) -> None:
         """Print a line and flush it, for readers of a pipe."""
@@ -81,9 +86,9 @@ class _Printer:
         sys.stdout.flush()
 
     def _facts(self, view: "WorkloadView", now_us: int) -> Sequence[str]:
-        values = list(row(view, now_us, wide=True))
+        values = list(row(view, now_us, wide=True, devices=devices_text(view, ())))
         del values[_AGE]  # the age always changes
-        return values
+        return [*values, view.priority_class]
 
     def _print_rows(self, rows: Sequence[Sequence[str]]) -> None:
         lines = cells(rows)

@@ -96,7 +96,9 @@ class Editor:
     ) -> list[Job | StatefulSet]:
         """Change a workload: its priority at any time, its image and GPUs while no container of it runs.
 
-        With `dry_run`, return the workload as the API server would store it, else an empty list. Raises NoSuchWorkload, NotPossible, InvalidField, HalfEdited.
+        With `dry_run`, return the workload as the API server would store it, else an empty list.
+
+        Raises NoSuchWorkload, NotPossible, InvalidField, HalfEdited.
         """
         if not is_object_name(name):
             raise missing_job(name, scope)

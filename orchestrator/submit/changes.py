@@ -83,7 +83,8 @@ def _set_gpus(container: Manifest, annotations: dict[str, str], new_milli: int) 
     for name in (*resources.get("limits", {}), *resources.get("requests", {})):
         if name.startswith(_GPU_VENDOR) and name != names.GPU_RESOURCE:
             raise InvalidField(
-                "{gpu_milli} is not possible: the job asks for {name}; delete it and submit it again", name=name
+                "{gpu_milli} is not possible: the job asks for {name}; delete it and submit it again",
+                name=name,
             )
     count = resources.get("limits", {}).get(names.GPU_RESOURCE, "0")
     try:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from orchestrator.cluster.gpu_nodes import GpuNode, GpuState, GpuUser
+from orchestrator.cluster.integers import whole_number
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.quantity import time_us
-from orchestrator.names import GPU_UUIDS_ANNOTATION
+from orchestrator.names import ADMITTED_ANNOTATION, GPU_DEVICES_ANNOTATION, GPU_UUIDS_ANNOTATION
 
 STALE_SECONDS: Final = 660
 """An agent writes at least every 5 minutes. After two missing writes, its figures are not current."""
@@ -78,6 +79,17 @@ def gpus_of_pod(pod: Pod, gpus: Mapping[str, Iterable[GpuView]]) -> Iterator[Gpu
 def gpus_of_job(pods: Iterable[Pod], gpus: Mapping[str, Iterable[GpuView]]) -> list[GpuView]:
     """Return the GPUs of all pods of a job. A GPU that several pods share is listed once."""
     return list(dict.fromkeys(gpu for pod in pods for gpu in gpus_of_pod(pod, gpus)))
+
+
+def bound_devices(pods: Iterable[Pod]) -> Iterator[tuple[str, int]]:
+    """Yield the node and index of each GPU in the annotations of the operator, for clusters without an agent."""
+    for pod in pods:
+        metadata = pod.metadata
+        is_bound = pod.spec.node_name and metadata.annotations.get(ADMITTED_ANNOTATION) == metadata.uid
+        if is_bound and pod.status.phase not in _ENDED:
+            for part in metadata.annotations.get(GPU_DEVICES_ANNOTATION, "").split(","):
+                if (index := whole_number(part)) is not None:
+                    yield pod.spec.node_name, index
 
 
 def use_of(gpus: Iterable[GpuView], pods: Iterable[Pod] | None = None) -> GpuUse:

@@ -54,8 +54,9 @@ def job_record(
         "indexes": view.indexes
         and {
             "count": view.indexes.count,
-            "succeeded": view.indexes.succeeded,
-            "failed": view.indexes.failed,
+            "succeededCount": view.indexes.succeeded_count,
+            "succeededIndexes": view.indexes.succeeded,
+            "failedIndexes": view.indexes.failed,
         },
         "instances": [_instance(view, pod, now_us) for pod in view.pods],
         "gpuDetails": None if gpus is None else [gpu_views.record(gpu) for gpu in gpus],

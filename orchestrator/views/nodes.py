@@ -60,7 +60,8 @@ class NodePod:
 class NodeView:
     """One node as people see it.
 
-    `unhealthy` is the problem of the node, or "". `gpu_memory_bytes` is the memory of each of its GPUs, 0 if unknown.
+    `unhealthy` is the problem of the node, or "". `unhealthy_gpus` are the indices of the unusable GPUs, as far as they
+    are known. `gpu_memory_bytes` is the memory of each of its GPUs, 0 if unknown.
     """
 
     name: str
@@ -80,6 +81,17 @@ class NodeView:
     pods: tuple[NodePod, ...] = field(repr=False)
     usage: Usage = Usage()
     gpus: tuple[GpuView, ...] = field(default=(), repr=False)
+    unhealthy_gpus: tuple[int, ...] = ()
+
+    @property
+    def unhealthy_gpus_text(self) -> str:
+        """The number of unusable GPUs and their indices: `3 (GPU 3,5 and 1 of unknown index)`; "" without any."""
+        if not self.gpu_unhealthy_milli:
+            return ""
+        unknown = self.gpu_unhealthy_milli // DEVICE_MILLI - len(self.unhealthy_gpus)
+        words = [f"GPU {','.join(map(str, self.unhealthy_gpus))}"] if self.unhealthy_gpus else []
+        words += [f"{unknown} of unknown index"] if unknown else []
+        return f"{format_gpu(self.gpu_unhealthy_milli)} ({' and '.join(words)})"
 
     @property
     def status(self) -> str:
@@ -232,6 +244,7 @@ def record(view: NodeView) -> dict[str, Any]:
         "gpusAllocated": format_gpu(view.gpu_allocated_milli),
         "unhealthy": view.unhealthy,
         "gpusUnhealthy": format_gpu(view.gpu_unhealthy_milli),
+        "gpuIndexesUnhealthy": list(view.unhealthy_gpus),
         "cpuMilli": view.cpu_milli,
         "cpuMilliAllocated": view.cpu_allocated_milli,
         "cpuMilliUsed": view.usage.cpu_milli,
@@ -286,6 +299,7 @@ def _view(
             for pod in sorted(pods, key=lambda pod: (pod.metadata.namespace, pod.metadata.name))
         ),
         usage=summary.usage() if summary else Usage(),
+        unhealthy_gpus=health.unhealthy_gpus,
     )
 
 

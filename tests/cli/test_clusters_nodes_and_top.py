@@ -143,6 +143,51 @@ def test_top_job_tells_requested_held_and_used_amounts_and_a_dash_without_a_meas
     assert by_name["pair"]["memoryBytesUsed"] == 1536 << 20
 
 
+def test_top_job_leaves_ended_jobs_out_of_rows_and_sums(
+    busy: MemoryApiServer, muster: Callable[..., Outcome]
+) -> None:
+    before = muster("top", "job").lines
+    for name, condition in (("done", "Complete"), ("broken", "Failed")):
+        muster("submit", name, "-i", "image", "-g", "4")
+        job = busy.find("jobs", name, NAMESPACE)
+        assert job is not None
+        busy.add({**job, "status": {"conditions": [{"type": condition, "status": "True"}]}})
+    assert muster("top", "job").lines == before
+    assert [
+        job["name"] for job in muster("top", "job", "-o", "json").json if job["gpusRequested"] == "4"
+    ] == []
+
+
+def test_unhealthy_gpus_are_named_by_their_index(
+    busy: MemoryApiServer, muster: Callable[..., Outcome]
+) -> None:
+    first = busy.find("nodes", "dgx1-1")
+    assert first is not None
+    assert "UNHEALTHY GPUS: 1 (1 of unknown index)" in muster("get", "node", "dgx1-2").lines
+    first["metadata"]["annotations"] = {"muster.dev/unhealthy-gpus": "5", "muster.dev/failed-gpus": "3"}
+    assert "UNHEALTHY GPUS: 2 (GPU 3,5)" in muster("get", "node", "dgx1-1").lines
+    first["status"]["capacity"]["nvidia.com/gpu"] = "11"
+    assert "UNHEALTHY GPUS: 3 (GPU 3,5 and 1 of unknown index)" in muster("get", "node", "dgx1-1").lines
+    assert any("3 (GPU 3,5 and" in line for line in muster("list", "nodes", "-o", "wide").lines)
+    assert muster("get", "node", "dgx1-1", "-o", "json").json["gpuIndexesUnhealthy"] == [3, 5]
+
+
+def test_a_job_is_shown_with_its_gpus_without_an_agent(
+    busy: MemoryApiServer, muster: Callable[..., Outcome]
+) -> None:
+    pair, half = (busy.find("pods", f"{name}-abc", NAMESPACE) for name in ("pair", "half"))
+    assert pair is not None
+    assert half is not None
+    pair["metadata"].setdefault("annotations", {}).update(
+        {"muster.dev/gpu-devices": "3,5", "muster.dev/admitted": pair["metadata"]["uid"]}
+    )
+    half["metadata"].setdefault("annotations", {})["muster.dev/gpu-devices"] = "7"  # not by the operator
+    assert "GPU DEVICES: dgx1-1:3,5" in muster("get", "pair").lines
+    assert "GPU DEVICES" not in muster("get", "half").out
+    rows = muster("list", "--columns", "gpu devices,name", "--sort", "name", "--no-headers").lines
+    assert [line.split() for line in rows] == [["-", "half"], ["dgx1-1:3,5", "pair"]]
+
+
 def test_the_figures_of_another_node_behind_one_address_are_not_taken(
     busy: MemoryApiServer, muster: Callable[..., Outcome]
 ) -> None:

@@ -264,7 +264,8 @@ def test_the_logs_of_a_sweep_are_read_by_index_and_all_together(config: Path) ->
     ]
     assert sorted(must(config, "logs", "sweep", "--all-pods", "-f").splitlines()) == lines
     job = json.loads(must(config, "get", "sweep", "-o", "json"))
-    assert (job["status"], job["indexes"]) == ("Failed", {"count": 4, "succeeded": "0,1,3", "failed": "2"})
+    indexes = {"count": 4, "succeededCount": 3, "succeededIndexes": "0,1,3", "failedIndexes": "2"}
+    assert (job["status"], job["indexes"]) == ("Failed", indexes)
 
 
 def test_the_code_of_a_working_tree_runs_in_every_pod(config: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import pytest
 import yaml
 
 from tests.cli.memory_api_server import pod_of
@@ -175,6 +176,8 @@ def test_the_list_is_asked_for_a_choice_of_jobs_columns_order_and_number(
     ]
     for words, names in choices:
         assert set(muster("list", "-o", "name", *words).lines) == names, words
+    (shown,) = muster("list", "--columns", "priority,name", "--no-headers", "--user", "bob").lines
+    assert shown.split() == ["muster-train", "gpt"]
     lines = muster("list", "--columns", "user,NAME", "--sort", "name", "--no-headers").lines
     assert [line.split() for line in lines] == [["ann", "bert"], ["bob", "gpt"], ["ann", "resnet"]]
     refused: list[tuple[tuple[str, ...], str]] = [
@@ -190,3 +193,21 @@ def test_the_list_is_asked_for_a_choice_of_jobs_columns_order_and_number(
         outcome = muster("list", *options)
         assert (outcome.code, outcome.out) == (2, "")
         assert error in outcome.err
+
+
+@pytest.mark.parametrize("command", ["list", "delete", "suspend", "resume", "requeue"])
+def test_a_node_that_there_is_not_is_named_with_those_that_there_are(
+    command: str, muster: Callable[..., Outcome], server: MemoryApiServer
+) -> None:
+    muster("submit", "one", "-i", "image")
+    server.add(pod_of(_job(server, "one"), "one-0", phase="Running", node_name="gone"))
+    server.requests.clear()
+    outcome = muster(command, "--node", "dgx1-2", "--node", "nosuch")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "--node nosuch: there is no such node; the nodes are dgx1-1, dgx1-2" in outcome.err
+    assert server.writes() == []
+    assert muster("list", "--node", "gone", "-o", "name").out == "one\n"
+    server.refuse("GET", "/api/v1/nodes", 403, "Forbidden")
+    outcome = muster("list", "--node", "nosuch")
+    assert outcome.code == 0
+    assert "you may not list nodes, so a node nosuch may not exist" in outcome.err

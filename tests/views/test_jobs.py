@@ -194,7 +194,12 @@ def test_a_sweep_names_the_indexes_that_ended() -> None:
     view = one(Listing(PROJECTS, jobs=[job("x", status=status, **spec)], pods=[running]))
     assert str(view.indexes) == "38 of 100 succeeded, failed: 37,39"
     assert [index_of(each) for each in view.pods] == [41]
-    assert job_record(view, 0)["indexes"] == {"count": 100, "succeeded": "0-36,40", "failed": "37,39"}
+    assert job_record(view, 0)["indexes"] == {
+        "count": 100,
+        "succeededCount": 38,
+        "succeededIndexes": "0-36,40",
+        "failedIndexes": "37,39",
+    }
     assert one(Listing(PROJECTS, jobs=[job("x")])).indexes is None
 
 
