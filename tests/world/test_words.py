@@ -123,6 +123,9 @@ def test_remedies_are_read_off_a_message() -> None:
             "asks for 2 GPUs; 1 is free and b holds 2 (quota 4, fair share 3): at least 2 more have to come free",
             1,
         ),
+        ("asks for 2 GPUs; 0 are free and b holds 2 (quota 4, fair share 3, with this request 4): x", 0),
+        ("asks for 2 GPUs; 0 are free and b holds 2 (quota 4, fair share 3, with this request 5): x", 1),
+        ("asks for 2 GPUs; 0 are free and b holds 2 (quota 4, fair share 4, with this request 4): x", 1),
     ],
 )
 def test_false_facts_are_noticed(message: str, wrong: int) -> None:

@@ -168,6 +168,12 @@ def false_facts(snapshot: Snapshot, reason: PendingReason) -> Iterator[str]:
         requested, free, more = (round(1000 * float(amount)) for amount in match.groups())
         if requested - free != more:
             yield match.group()
+    share_text = r"\(quota \S+, fair share ([\d.]+), with this request ([\d.]+)\)"
+    pattern = r"asks for ([\d.]+) GPUs?\b.* holds ([\d.]+) " + share_text
+    for match in re.finditer(pattern, reason.message):
+        requested, has, share, later = (round(1000 * float(amount)) for amount in match.groups())
+        if has + requested != later or later <= share:
+            yield match.group()
 
 
 def false_eviction(message: str) -> bool:

@@ -146,15 +146,18 @@ def full(
 ) -> PendingReason:
     """Return the reason that matching nodes have too little of a resource free. `is_part`: some nodes do not match.
 
-    `is_at_share`: with the workload, the project would exceed its entitlement. `is_counted`: the request is the same
-    amount on every node (false for GPU memory), so the reason names the missing amount.
+    `is_at_share`: with the workload, the project would exceed its entitlement; the reason then names the amount that
+    it would hold. `is_counted`: the request is the same amount on every node (false for GPU memory), so the reason
+    names the missing amount.
     """
 
     def number(amount: int) -> str:
         return number_text(amount, resource)
 
     of_all = "" if is_at_share else f" of {number(capacity)}"
-    missing = asking.requested[resource] - free
+    requested, held = asking.requested[resource], figures.held[resource]
+    with_it = f", with this request {number(held + requested)}" if is_at_share else ""
+    missing = requested - free
     more = ""
     if is_counted and missing > 0:
         has = "has" if missing == DEVICE_MILLI and resource == 0 else "have"
@@ -162,8 +165,8 @@ def full(
     return asking.reason(
         Waiting.AT_FAIR_SHARE if is_at_share else Waiting.CLUSTER_FULL,
         f"; {number(free)}{of_all} {is_or_are(free, resource)} free{' on the nodes that match' if is_part else ''} and "
-        f"{project} holds {number(figures.held[resource])} (quota {number(figures.quota[resource])}, fair share "
-        f"{number(figures.share[resource])}){more}",
+        f"{project} holds {number(held)} (quota {number(figures.quota[resource])}, fair share "
+        f"{number(figures.share[resource])}{with_it}){more}",
     )
 
 
