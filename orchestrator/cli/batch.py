@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from orchestrator.cli.cluster_names import completing
-from orchestrator.cli.message import Progress, say, say_error
+from orchestrator.cli.message import Progress, agree, say, say_error
 from orchestrator.cli.options import Command
 from orchestrator.cli.selecting import SHOWN_NAMES, Choice, check_nodes, selecting
 from orchestrator.cli.session import run
@@ -245,7 +245,5 @@ def _agreed(names: list[str], wanted: _Wanted, scope: "Scope", done: str) -> lis
     if names and not wanted.yes and sys.stdin.isatty():
         shown = ", ".join(map(printable, names[:SHOWN_NAMES])) + (", …" if len(names) > SHOWN_NAMES else "")
         jobs = "1 job" if len(names) == 1 else f"{len(names)} jobs"
-        click.confirm(
-            f"{jobs} of {printable(scope.project)} will be {done}: {shown}. Continue?", abort=True, err=True
-        )
+        agree(f"{jobs} of {printable(scope.project)} will be {done}: {shown}. Continue?")
     return names

@@ -1,5 +1,6 @@
 """Lines on standard error: one for each failure, and the progress of long commands."""
 
+import signal
 import time
 from typing import Final
 
@@ -36,3 +37,13 @@ class Progress:
 def say(text: str, *, err: bool = False) -> None:
     """Print lines that can contain text of others, such as Events, without control characters."""
     click.echo("\n".join(map(printable, text.split("\n"))), err=err)
+
+
+def agree(question: str) -> None:
+    """Return after the person at the terminal has agreed. Raises Abort if the person refuses or interrupts."""
+    # asyncio.run only marks its task for SIGINT: the question would go on until a second Ctrl-C
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        click.confirm(question, abort=True, err=True)
+    finally:
+        signal.signal(signal.SIGINT, before)

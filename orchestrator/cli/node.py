@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from orchestrator.cli.cluster_names import completing
-from orchestrator.cli.message import say, say_error
+from orchestrator.cli.message import agree, say, say_error
 from orchestrator.cli.options import Command, OpenGroup
 from orchestrator.cli.output import document, output_option, table
 from orchestrator.cli.session import run
@@ -70,9 +70,10 @@ def drain(
     seconds = parse_duration_seconds("--timeout", timeout) or 0
 
     async def act(client: "AsyncClient") -> int:
-        affected, occupants = await _foreseen(client, name)
+        affected, occupants = await _foreseen(client, name, stops=bool(force))
         if output is None:
             _show(name, affected, occupants, dry_run=bool(dry_run))
+        _warn_of_stops(affected)
         problem: MusterError | None = None
         if not dry_run:
             _confirm(name, affected, yes=bool(yes), force=bool(force))
@@ -107,7 +108,7 @@ def uncordon(*, name: str) -> None:
     click.echo(f"Node {name} takes jobs again")
 
 
-async def _foreseen(client: "AsyncClient", name: str) -> "tuple[list[Departure], Occupants]":
+async def _foreseen(client: "AsyncClient", name: str, *, stops: bool) -> "tuple[list[Departure], Occupants]":
     """Return the jobs on the node with their outcome in a simulated decision, and the pods on the node."""
     from orchestrator.client.leadership import silence
     from orchestrator.cluster.errors import ClusterError
@@ -118,7 +119,7 @@ async def _foreseen(client: "AsyncClient", name: str) -> "tuple[list[Departure],
     if because := await silence(client.transport, time.time_ns() // 1000):
         raise ClusterError(f"{because}; without it no job leaves {name}")
     captured = await capture(client.transport)
-    return departures(captured.snapshot, name), occupants
+    return departures(captured.snapshot, name, stops=stops), occupants
 
 
 def _show(name: str, affected: "Sequence[Departure]", occupants: "Occupants", *, dry_run: bool) -> None:
@@ -142,13 +143,26 @@ def _show(name: str, affected: "Sequence[Departure]", occupants: "Occupants", *,
         )
 
 
+def _warn_of_stops(affected: "Sequence[Departure]") -> None:
+    """Name the jobs that --force stops: the table has the nodes of the other jobs without regard to them."""
+    from orchestrator.simulation.draining import STOPS
+
+    stopped = [job.name for job in affected if job.outcome == STOPS]
+    if stopped and len(stopped) < len(affected):
+        say(
+            f"{', '.join(stopped)}: stopped, and pending with the present age in the queue. The oldest job is placed "
+            "first, so a stopped job may get a node that is shown for another job",
+            err=True,
+        )
+
+
 def _confirm(name: str, affected: "Sequence[Departure]", *, yes: bool, force: bool) -> None:
     """Return after the person at the terminal has agreed. Raises Abort if the person refuses."""
     if not affected or yes or not sys.stdin.isatty():
         return
     jobs = "1 job" if len(affected) == 1 else f"{len(affected)} jobs"
-    stop = ", and those that would stay are stopped" if force else ""
-    click.confirm(f"{jobs} will leave {name}{stop}. Continue?", abort=True, err=True)
+    stop = ", and those that would not move are stopped" if force else ""
+    agree(f"{jobs} will leave {name}{stop}. Continue?")
 
 
 async def _drained(
@@ -162,10 +176,12 @@ async def _drained(
 ) -> MusterError | None:
     """Drain the node; return the error that names the jobs which stay, None if the node is empty."""
     from orchestrator.client.drains import NotDrained
-    from orchestrator.simulation.draining import REMAINS
+    from orchestrator.simulation.draining import REMAINS, STOPS
 
     jobs = {pod: f"{job.name} of {job.project}" for job in affected for pod in job.pods}
-    reasons = {f"{job.name} of {job.project}": job.reason for job in affected if job.outcome == REMAINS}
+    reasons = {
+        f"{job.name} of {job.project}": job.reason for job in affected if job.outcome in (REMAINS, STOPS)
+    }
     try:
         await client.drains.mark(name)
         if force:
@@ -180,7 +196,11 @@ async def _drained(
     except NotDrained as error:
         return error
     except asyncio.CancelledError:
-        say(f"{name} stays cordoned, and its jobs leave: 'muster node uncordon {name}' ends that", err=True)
+        say(
+            f"{name} is cordoned, and its jobs leave as soon as they can: 'muster node drain {name}' waits for them "
+            f"again, 'muster node uncordon {name}' ends the drain",
+            err=True,
+        )
         raise
     return None
 
@@ -188,12 +208,12 @@ async def _drained(
 async def _stop(client: "AsyncClient", affected: "Sequence[Departure]", occupants: "Occupants") -> None:
     """Stop the jobs that the scheduler would not migrate. Print the names of jobs that cannot be stopped."""
     from orchestrator.client.jobs import Scope
-    from orchestrator.simulation.draining import REMAINS
+    from orchestrator.simulation.draining import STOPS
 
     namespaces = {pod.metadata.uid: pod.metadata.namespace for pod in occupants.pods}
     for job in affected:
         namespace = next((namespaces[pod] for pod in job.pods if pod in namespaces), None)
-        if job.outcome != REMAINS or namespace is None:
+        if job.outcome != STOPS or namespace is None:
             continue
         try:
             await client.restart_job(job.name, project=Scope(job.project, namespace))

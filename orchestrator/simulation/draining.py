@@ -12,6 +12,8 @@ from orchestrator.simulation.run import Run, settle
 MOVES: Final = "moves"
 PENDING: Final = "pending"
 REMAINS: Final = "stays"
+STOPS: Final = "stopped"
+"""The outcome of a job that stays unless a drain stops it (--force)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,11 @@ class Departure:
     reason: str = ""
 
 
-def departures(snapshot: Snapshot, node: str) -> list[Departure]:
-    """Return the workloads on the node, by project and name, with the outcome if the node is drained now."""
+def departures(snapshot: Snapshot, node: str, *, stops: bool = False) -> list[Departure]:
+    """Return the workloads on the node, by project and name, with the outcome if the node is drained now.
+
+    `stops`: the drain stops those that would stay.
+    """
     nodes = tuple(
         replace(each, unhealthy=DRAINED, unhealthy_since_us=0, schedulable=False)
         if each.name == node
@@ -40,9 +45,12 @@ def departures(snapshot: Snapshot, node: str) -> list[Departure]:
         for each in snapshot.nodes
     )
     drained = replace(snapshot, nodes=nodes)
-    return sorted(
+    found = sorted(
         _departures(drained, settle(drained), node), key=lambda departure: (departure.project, departure.name)
     )
+    if not stops:
+        return found
+    return [replace(each, outcome=STOPS) if each.outcome == REMAINS else each for each in found]
 
 
 def _departures(snapshot: Snapshot, run: Run, node: str) -> Iterator[Departure]:

@@ -10,9 +10,11 @@ import pytest
 from orchestrator.cluster.quantity import format_time
 from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE
 from tests.cli.memory_api_server import node, pod_of
+from tests.cli.terminals import terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.cli.conftest import Outcome
     from tests.cli.memory_api_server import JSON, MemoryApiServer
@@ -128,6 +130,44 @@ def test_force_stops_a_remaining_job_without_a_change_of_its_age(
     assert site.writes() == [("PATCH", NODE), ("PATCH", note), ("PATCH", note)]
     metadata = find(site, "statefulsets", "note", NAMESPACE)["metadata"]
     assert "muster.dev/queued-since" not in metadata["annotations"]
+
+
+def test_force_shows_which_jobs_it_stops_and_that_places_may_change(
+    muster: Muster, site: MemoryApiServer
+) -> None:
+    outcome = muster("node", "drain", "dgx1-1", "--force", "--dry-run")
+    found = rows(outcome)
+    assert found["train"][4:6] == ["moves", "dgx1-2"]
+    assert found["note"][4:6] == ["stopped", "-"]
+    assert "note: stopped, and pending with the present age in the queue" in outcome.err
+    assert "may get a node that is shown for another job" in outcome.err
+    assert "shown for another job" not in muster("node", "drain", "dgx1-1", "--dry-run").err
+    assert site.writes() == []
+
+
+def test_an_interrupted_drain_names_the_state_of_the_node_and_both_ways_on(
+    site: MemoryApiServer, kubeconfig: Path
+) -> None:
+    with terminal(kubeconfig, "node", "drain", "dgx1-1", "--yes", "--timeout", "1h", columns=250) as person:
+        person.see(b"note of team-a: 1 pod, not evicted yet")
+        person.type(b"\x03")
+        person.see(
+            b"dgx1-1 is cordoned, and its jobs leave as soon as they can: 'muster node drain dgx1-1' waits for them "
+            b"again, 'muster node uncordon dgx1-1' ends the drain"
+        )
+        person.see(b"interrupted")
+        assert person.exit_code() == 130
+    assert find(site, "nodes", "dgx1-1")["spec"]["unschedulable"] is True
+    assert find(site, "nodes", "dgx1-1")["metadata"]["labels"]["muster.dev/unhealthy"] == "drained"
+
+
+def test_an_interrupted_question_changes_nothing(site: MemoryApiServer, kubeconfig: Path) -> None:
+    with terminal(kubeconfig, "node", "drain", "dgx1-1", columns=250) as person:
+        person.see(b"2 jobs will leave dgx1-1. Continue?")
+        person.type(b"\x03")
+        person.see(b"interrupted")
+        assert person.exit_code() == 130
+    assert site.writes() == []
 
 
 def test_the_answer_for_programs_has_every_job(muster: Muster, site: MemoryApiServer) -> None:

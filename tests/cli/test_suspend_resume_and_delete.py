@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cli.memory_api_server import pod_of
+from tests.cli.terminals import terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.cli.conftest import Outcome
     from tests.cli.memory_api_server import MemoryApiServer
@@ -162,3 +164,17 @@ def test_a_choice_and_names_exclude_each_other(muster: Callable[..., Outcome]) -
     for words in (("one", "--status", "Failed"), ("one", "--all-users"), ("--user", "bob", "--all-users")):
         outcome = muster("delete", *words)
         assert (outcome.code, outcome.out) == (2, "")
+
+
+@pytest.mark.parametrize("command", ["delete", "suspend", "requeue"])
+def test_one_interrupt_ends_a_question_and_nothing_is_changed(
+    command: str, muster: Callable[..., Outcome], server: MemoryApiServer, kubeconfig: Path
+) -> None:
+    muster("submit", "one", "-i", "image")
+    server.requests.clear()
+    with terminal(kubeconfig, command, "--all", columns=250) as person:
+        person.see(b"Continue?")
+        person.type(b"\x03")
+        person.see(b"interrupted")
+        assert person.exit_code() == 130
+    assert server.writes() == []
