@@ -22,7 +22,8 @@ from orchestrator.views.jobs import WorkloadView
 MAX_HOLDERS: Final = 30
 MAX_CHANGED: Final = 3
 _NO_REMEDY: Final = (
-    "No remedy: no smaller request, no higher quota or limit and no change to preemptible would start it."
+    "No remedy: no smaller request, higher quota or limit, change to preemptible or deletion of jobs of its project "
+    "would start it."
 )
 
 

@@ -3,7 +3,7 @@
 Every remedy is tried on a copy of the snapshot, and is listed only if all pods of the workload then run.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -29,6 +29,10 @@ from orchestrator.simulation.run import settle
 
 MAX_SMALLER_REQUESTS: Final = 8
 """Maximum number of smaller requests that are tried as a remedy."""
+MAX_DELETIONS: Final = 8
+"""Maximum number of jobs of the project of which the deletion is tried singly."""
+MAX_SHOWN_DELETIONS: Final = 3
+"""Maximum number of jobs of which each alone is a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +193,7 @@ def _remedies(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy]:
             "as a preemptible job, which others may take GPUs from",
         )
     yield from _smaller_requests(snapshot, workload)
+    yield from _deletions(snapshot, workload)
 
 
 def _higher_quota(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy]:
@@ -243,6 +248,64 @@ def _smaller_requests(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy
         if remedies:
             yield from remedies
             return
+
+
+def _deletions(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy]:
+    """Try to delete jobs of the same project that hold GPUs: each alone, or else several that are all needed.
+
+    Example: a job needs 4 GPUs, and jobs of its project hold 2, 2 and 1. The two jobs with 2 GPUs are the remedy.
+    """
+    sizes = GpuSizes.of(snapshot.nodes)
+    held = {
+        other.id: sum(
+            sizes.held_milli(pod.request, pod.node) for pod in other.pods if pod.state is not PodState.PENDING
+        )
+        for other in snapshot.workloads
+        if other.project == workload.project and other.id != workload.id
+    }
+    # the least important and youngest first
+    own = sorted(
+        (other for other in snapshot.workloads if held.get(other.id)),
+        key=lambda other: (other.priority, -other.created_at_us, other.id),
+    )
+    if not own or not _without(snapshot, workload, own):
+        return
+    alone = [remedy for other in own[:MAX_DELETIONS] for remedy in _without(snapshot, workload, [other])]
+    if alone:
+        yield from alone[:MAX_SHOWN_DELETIONS]
+        return
+    needed = own[: _fewest(lambda count: bool(_without(snapshot, workload, own[:count])), len(own))]
+    superfluous = sorted(needed, key=lambda other: (held[other.id], -other.priority, other.created_at_us))
+    for other in superfluous[:MAX_DELETIONS]:
+        fewer = [each for each in needed if each is not other]
+        if _without(snapshot, workload, fewer):
+            needed = fewer
+    yield from _without(snapshot, workload, needed)
+
+
+def _fewest(is_enough: Callable[[int], bool], largest: int) -> int:
+    """Return the smallest number that is enough; `largest` is enough, and 1 is not."""
+    low, high = 1, 2
+    while high < largest and not is_enough(high):
+        low, high = high, high * 2
+    high = min(high, largest)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return high
+
+
+def _without(snapshot: Snapshot, workload: Workload, deleted: Sequence[Workload]) -> list[Remedy]:
+    """Return the deletion of these workloads as a remedy, if it is one."""
+    ids = {other.id for other in deleted}
+    rest = tuple(other for other in snapshot.workloads if other.id not in ids)
+    *first, last = (other.name for other in deleted)
+    names, was = (f"{', '.join(first)} and {last}", "were") if first else (last, "was")
+    return list(
+        _try_remedy(
+            replace(snapshot, workloads=rest), workload, f"if {names} of {workload.project} {was} deleted"
+        )
+    )
 
 
 def _with_gpu_count(workload: Workload, gpu_count: int) -> Workload:

@@ -9,7 +9,15 @@ import pytest
 from orchestrator.planner import model
 from orchestrator.simulation.diagnosis import diagnose
 from tests.planner import builders
-from tests.simulation.clusters import A_1, B_1, B_2, a_snapshot, on_parts_by_memory, one_claim_two_borrowers
+from tests.simulation.clusters import (
+    A_1,
+    B_1,
+    B_2,
+    a_snapshot,
+    on_parts_by_memory,
+    one_claim_two_borrowers,
+    running,
+)
 
 
 def test_a_diagnosis_of_a_job_that_starts_now_names_no_remedy() -> None:
@@ -64,6 +72,44 @@ def test_work_that_may_not_be_evicted_is_told_that_it_could_be() -> None:
     assert "as a preemptible job, which others may take GPUs from" in {
         each.subject for each in diagnosis.remedies
     }
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "deleted"),
+    [
+        (
+            (4, 2, 2),
+            2,
+            ["if c of team-a was deleted", "if b of team-a was deleted", "if a of team-a was deleted"],
+        ),
+        ((4, 2, 2), 4, ["if a of team-a was deleted"]),
+        ((3, 3, 2), 5, ["if c and b of team-a were deleted"]),
+        ((3, 3, 2), 8, ["if c, b and a of team-a were deleted"]),
+        ((1,) * 8, 5, ["if h, g, f, e and d of team-a were deleted"]),
+        ((1, 1, 1, 5), 3, ["if d of team-a was deleted"]),
+        ((2, 3, 1, 2), 5, ["if d and b of team-a were deleted"]),
+        ((3, 3, 2), 9, []),
+    ],
+)
+def test_jobs_of_the_project_are_named_whose_deletion_starts_the_workload(
+    held: tuple[int, ...], asked: int, deleted: list[str]
+) -> None:
+    """Own jobs a, b, c, … hold all 8 GPUs of the only node; a job of another project is no remedy."""
+    nodes = (builders.node("dgx1-1", 8), builders.node("dgx1-2", 8))
+    projects = (builders.project("team-a", 8000), builders.project("team-b", 8000))
+    workloads, first = [], 0
+    for age, (name, gpus) in enumerate(zip("abcdefgh", held, strict=False)):
+        workloads.append(
+            running(name, "team-a", gpus, tuple(range(first, first + gpus)), created_at_us=age + 1)
+        )
+        first += gpus
+    other = running("other", "team-b", 8, tuple(range(8)))
+    other = replace(other, pods=(replace(other.pods[0], node="dgx1-2"),))
+    wants = builders.workload("wants", "team-a", asked * 1000, age=99)
+    diagnosis = diagnose(model.Snapshot(nodes, projects, (*workloads, other, wants)), wants)
+    found = [each.subject for each in diagnosis.remedies if "deleted" in each.subject]
+    assert found == deleted
+    assert all(not each.evicts for each in diagnosis.remedies if "deleted" in each.subject)
 
 
 def test_free_amounts_are_of_now_and_of_after_the_decision_that_the_reason_is_about() -> None:
