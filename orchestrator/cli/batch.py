@@ -49,7 +49,10 @@ def _jobs(function: Callable[..., Any]) -> Callable[..., Any]:
             "--all-users", is_flag=True, default=None,
             help="With --all or --status, -l, --node, --since: the jobs of all users, and not only your own.",
         ),
-        click.option("-A", "--all", "every", is_flag=True, default=None, help="All your jobs of the project."),
+        click.option(
+            "-A", "--all", "every", is_flag=True, default=None,
+            help="All your jobs of the project. In list and top, -A is --all-projects.",
+        ),
         click.argument("names", nargs=-1, metavar="[job] NAME...", shell_complete=completing("jobs")),
     ):  # fmt: skip
         call = option(call)
