@@ -5,6 +5,7 @@ Every remedy is tried on a copy of the snapshot, and is listed only if all pods 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from orchestrator.errors import UsageError
@@ -270,9 +271,10 @@ def _deletions(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy]:
     )
     if not own or not _without(snapshot, workload, own):
         return
-    alone = [remedy for other in own[:MAX_DELETIONS] for remedy in _without(snapshot, workload, [other])]
+    singly = (remedy for other in own[:MAX_DELETIONS] for remedy in _without(snapshot, workload, [other]))
+    alone = list(islice(singly, MAX_SHOWN_DELETIONS))
     if alone:
-        yield from alone[:MAX_SHOWN_DELETIONS]
+        yield from alone
         return
     needed = own[: _fewest(lambda count: bool(_without(snapshot, workload, own[:count])), len(own))]
     superfluous = sorted(needed, key=lambda other: (held[other.id], -other.priority, other.created_at_us))
