@@ -3,7 +3,7 @@
     MusterError
     ├── UsageError            the command or a file has an invalid value
     ├── ConfigurationError    kubeconfig, state directory or environment cannot be used
-    ├── TimedOut              the time limit of the user passed; the work goes on
+    ├── TimedOut              the time limit of the user passed; the operation continues
     ├── ClusterError          the Kubernetes API refused or did not answer (leaves in orchestrator.cluster.errors)
     ├── LabError              the lab cannot be built, started or stopped (leaves in musterlab.errors)
     └── ValidationError       a scenario or report cannot be read (leaves in validation.errors)
@@ -30,7 +30,7 @@ class UsageError(MusterError):
 
 
 class TimedOut(MusterError):
-    """The time limit that the user gave has passed. The awaited work goes on."""
+    """The time limit that the user gave has passed. The awaited operation continues."""
 
     exit_code = 124  # as `timeout` of GNU coreutils
 

@@ -29,7 +29,7 @@ EXIT_CODES: Final = {
     1: "failed: the cluster refused the request or did not answer, the object does not exist, or one "
     "of several jobs failed",
     2: "the command line, or a file that it names, is invalid; nothing was done",
-    124: "the time limit passed (`wait`, `node drain`, `data`); the work goes on",
+    124: "the time limit passed (`wait`, `node drain`, `data`); the operation continues",
     INTERRUPTED: "interrupted",
     "any": "`exec`, `bash` and `attach`: that of the command in the container",
 }

@@ -41,7 +41,7 @@ def say(text: str, *, err: bool = False) -> None:
 
 def agree(question: str) -> None:
     """Return after the person at the terminal has agreed. Raises Abort if the person refuses or interrupts."""
-    # asyncio.run only marks its task for SIGINT: the question would go on until a second Ctrl-C
+    # asyncio.run only marks its task at SIGINT, so the question would continue until a second Ctrl-C
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         click.confirm(question, abort=True, err=True)

@@ -197,8 +197,8 @@ async def _drained(
         return error
     except asyncio.CancelledError:
         say(
-            f"{name} is cordoned, and its jobs leave as soon as they can: 'muster node drain {name}' waits for them "
-            f"again, 'muster node uncordon {name}' ends the drain",
+            f"{name} is cordoned, and its jobs leave as soon as they can. 'muster node drain {name}' waits for them "
+            f"again, and 'muster node uncordon {name}' ends the drain",
             err=True,
         )
         raise

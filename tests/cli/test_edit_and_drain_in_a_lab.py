@@ -85,7 +85,7 @@ def test_a_drained_node_gives_its_job_to_another_node(kubeconfig: Path) -> None:
     must_all(kubeconfig, f"node uncordon {first}", f"delete moves -y {OF_TEAM_A}")
 
 
-def test_an_interrupted_drain_goes_on_and_stops_the_job_that_stays(kubeconfig: Path) -> None:
+def test_an_interrupted_drain_continues_and_stops_the_remaining_job(kubeconfig: Path) -> None:
     must_all(
         kubeconfig,
         f"submit stays -i image -g 8 --interactive {OF_TEAM_A}",

@@ -132,7 +132,7 @@ def test_force_stops_a_remaining_job_without_a_change_of_its_age(
     assert "muster.dev/queued-since" not in metadata["annotations"]
 
 
-def test_force_shows_which_jobs_it_stops_and_that_places_may_change(
+def test_force_shows_which_jobs_it_stops_and_that_nodes_may_change(
     muster: Muster, site: MemoryApiServer
 ) -> None:
     outcome = muster("node", "drain", "dgx1-1", "--force", "--dry-run")
@@ -152,8 +152,8 @@ def test_an_interrupted_drain_names_the_state_of_the_node_and_both_ways_on(
         person.see(b"note of team-a: 1 pod, not evicted yet")
         person.type(b"\x03")
         person.see(
-            b"dgx1-1 is cordoned, and its jobs leave as soon as they can: 'muster node drain dgx1-1' waits for them "
-            b"again, 'muster node uncordon dgx1-1' ends the drain"
+            b"dgx1-1 is cordoned, and its jobs leave as soon as they can. 'muster node drain dgx1-1' waits for them "
+            b"again, and 'muster node uncordon dgx1-1' ends the drain"
         )
         person.see(b"interrupted")
         assert person.exit_code() == 130
