@@ -75,7 +75,7 @@ def test_work_that_may_not_be_evicted_is_told_that_it_could_be() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "asked", "deleted"),
+    ("held", "requested", "deleted"),
     [
         (
             (4, 2, 2),
@@ -92,7 +92,7 @@ def test_work_that_may_not_be_evicted_is_told_that_it_could_be() -> None:
     ],
 )
 def test_jobs_of_the_project_are_named_whose_deletion_starts_the_workload(
-    held: tuple[int, ...], asked: int, deleted: list[str]
+    held: tuple[int, ...], requested: int, deleted: list[str]
 ) -> None:
     """Own jobs a, b, c, … hold all 8 GPUs of the only node; a job of another project is no remedy."""
     nodes = (builders.node("dgx1-1", 8), builders.node("dgx1-2", 8))
@@ -105,7 +105,7 @@ def test_jobs_of_the_project_are_named_whose_deletion_starts_the_workload(
         first += gpus
     other = running("other", "team-b", 8, tuple(range(8)))
     other = replace(other, pods=(replace(other.pods[0], node="dgx1-2"),))
-    wants = builders.workload("wants", "team-a", asked * 1000, age=99)
+    wants = builders.workload("wants", "team-a", requested * 1000, age=99)
     diagnosis = diagnose(model.Snapshot(nodes, projects, (*workloads, other, wants)), wants)
     found = [each.subject for each in diagnosis.remedies if "deleted" in each.subject]
     assert found == deleted

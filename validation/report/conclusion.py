@@ -48,8 +48,8 @@ def _way_to_a_verdict(passed: list[RequirementResult], open_: list[RequirementRe
     """Return the sentence that says how the next run is not INCONCLUSIVE."""
     unproven = {_part(each) for each in open_ if each.in_part}
     complete = sorted({_part(each) for each in passed if each.in_part} - unproven)
-    asked = "; or ask for less: add " + " ".join(f"--part {part}" for part in complete) if complete else ""
-    return f"the verdict is INCONCLUSIVE until these pass too: leave out --scenario and --scenarios{asked}"
+    option = "; or ask for less: add " + " ".join(f"--part {part}" for part in complete) if complete else ""
+    return f"the verdict is INCONCLUSIVE until these pass too: leave out --scenario and --scenarios{option}"
 
 
 def _part(requirement: RequirementResult) -> str:
