@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     # The one list of the public names: `__getattr__` and `__all__` derive from it.
     from orchestrator.client.aio import AsyncClient as AsyncClient
     from orchestrator.client.editing import HalfEdited as HalfEdited
+    from orchestrator.client.functions import FunctionFailed as FunctionFailed
+    from orchestrator.client.functions import PythonDiffers as PythonDiffers
     from orchestrator.client.handles import AsyncJob as AsyncJob
     from orchestrator.client.identity import Identity as Identity
     from orchestrator.client.jobs import DuplicateName as DuplicateName

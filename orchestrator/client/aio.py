@@ -31,7 +31,7 @@ from orchestrator.errors import MusterError
 from orchestrator.names import TEMPLATES_NAMESPACE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Any, Self
 
@@ -196,6 +196,37 @@ class AsyncClient:
             ingress=checked.ingress,
         )
         return AsyncJob(scope.project, scope.namespace, objects, client=self)
+
+    async def map(
+        self,
+        function: Callable[[Any], Any],
+        parameters: Iterable[Any],
+        job: Submission,
+        *,
+        project: Where = None,
+        parallelism: int | None = None,
+        timeout_seconds: float | None = None,
+    ) -> list[Any]:
+        """Run `function` for each of the parameters in a pod of its own, and return the results in their order.
+
+        `job` has the name, the image and the resources of a pod. At most `parallelism` pods run at the same time. The
+        job is deleted when the results are there. After an error it stays.
+
+        A result is at most 4 KB of JSON: None, bool, int, float, str, list, or dict with str keys. A tuple comes back
+        as a list. Raises FunctionFailed with the index of the first function that failed, PythonDiffers, WaitTimeout,
+        and InvalidField.
+        """
+        from orchestrator.client.functions import map_function
+
+        return await map_function(
+            self,
+            function,
+            list(parameters),
+            job,
+            scope=await self.scope(project),
+            parallelism=parallelism,
+            timeout_seconds=timeout_seconds,
+        )
 
     async def with_clones(self, submission: Submission, *, project: Where = None) -> Submission:
         """Return a submission whose clones have the size, class and access mode of their sources.

@@ -143,6 +143,7 @@ class Client:
 
     scope = _plain(AsyncClient.scope)
     submit = _job(AsyncClient.submit)
+    map = _plain(AsyncClient.map)
     wait_for_jobs = _plain(AsyncClient.wait_for_jobs)
     with_clones = _plain(AsyncClient.with_clones)
     with_dependencies = _plain(AsyncClient.with_dependencies)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from orchestrator.cluster.resources import SECRETS
 from orchestrator.submit.submission import Submission
-from orchestrator.submit.values import CODE_PATH, DEVICES_VARIABLE
+from orchestrator.submit.values import CODE_PATH, DEVICES_VARIABLE, FUNCTION_FILE, FUNCTION_PATH
 
 Manifest = dict[str, Any]
 
@@ -17,6 +17,7 @@ _KEY: Final = "code.tar.gz"
 _ARCHIVE_PATH: Final = "/muster-code"
 _FOLDER: Final = "code"
 _ARCHIVE: Final = "code-archive"
+_FUNCTION: Final = "function"
 
 
 def code_name(name: str) -> str:
@@ -25,8 +26,10 @@ def code_name(name: str) -> str:
 
 
 def secret_manifest(submission: Submission, metadata: Manifest) -> Manifest | None:
-    """Return the Secret with the archive, or None without code. `metadata` is its metadata without the name."""
-    if submission.code is None:
+    """Return the Secret of code and function, or None without them. `metadata` is its metadata without the name."""
+    contents = {_KEY: submission.code, FUNCTION_FILE: submission.function}
+    data = {key: b64encode(content).decode() for key, content in contents.items() if content is not None}
+    if not data:
         return None
     return {
         "apiVersion": SECRETS.api_version,
@@ -34,7 +37,7 @@ def secret_manifest(submission: Submission, metadata: Manifest) -> Manifest | No
         "metadata": metadata | {"name": code_name(submission.name)},
         "type": "Opaque",
         "immutable": True,  # the pods of a sweep start at different times, and all get the same files
-        "data": {_KEY: b64encode(submission.code).decode()},
+        "data": data,
     }
 
 
@@ -60,11 +63,18 @@ def init_container(submission: Submission, security_context: Manifest) -> Manife
 
 
 def volumes_and_mounts(submission: Submission) -> tuple[list[Manifest], list[Manifest]]:
-    """Return the volumes of the pod, and the container's mount of the files; both lists can be empty."""
-    if submission.code is None:
-        return [], []
-    volumes: list[Manifest] = [
-        {"name": _FOLDER, "emptyDir": {}},
-        {"name": _ARCHIVE, "secret": {"secretName": code_name(submission.name)}},
-    ]
-    return volumes, [{"name": _FOLDER, "mountPath": CODE_PATH}]
+    """Return the volumes of the pod, and the container's mounts of the files and of a function."""
+    volumes: list[Manifest] = []
+    mounts: list[Manifest] = []
+    if submission.code is not None:
+        volumes += [{"name": _FOLDER, "emptyDir": {}}, _secret_volume(submission, _ARCHIVE, _KEY)]
+        mounts.append({"name": _FOLDER, "mountPath": CODE_PATH})
+    if submission.function is not None:
+        volumes.append(_secret_volume(submission, _FUNCTION, FUNCTION_FILE))
+        mounts.append({"name": _FUNCTION, "mountPath": FUNCTION_PATH, "readOnly": True})
+    return volumes, mounts
+
+
+def _secret_volume(submission: Submission, volume: str, key: str) -> Manifest:
+    items = [{"key": key, "path": key}]
+    return {"name": volume, "secret": {"secretName": code_name(submission.name), "items": items}}

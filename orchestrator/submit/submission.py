@@ -89,6 +89,8 @@ class Submission:
     """A repository that is cloned before the container starts."""
     code: bytes | None = dataclass_field(default=None, repr=False)
     """A working tree, the result of `pack_code`. It is unpacked into /code."""
+    function: bytes | None = dataclass_field(default=None, repr=False)
+    """The program with a function and its parameters, which `Client.map` sets."""
     image_pull_policy: str | None = None
     """`Always`, `IfNotPresent` or `Never`; None: as Kubernetes decides by the image's tag."""
     image_pull_secrets: tuple[str, ...] = ()
@@ -356,11 +358,13 @@ def _working_dir_is_a_path(submission: Submission) -> InvalidField | None:
 
 
 def _code_fits(submission: Submission) -> InvalidField | None:
-    if submission.code is None or len(submission.code) <= MAX_CODE_BYTES:
+    size = len(submission.code or b"") + len(submission.function or b"")
+    if size <= MAX_CODE_BYTES:
         return None
+    field = "the function with its parameters" if submission.code is None else "{code}: the archive"
     return InvalidField(
-        "{code}: the archive has {size} bytes, and at most {allowed} are possible",
-        size=len(submission.code),
+        f"{field} has {{size}} bytes, and at most {{allowed}} are possible: read large data from a volume",
+        size=size,
         allowed=MAX_CODE_BYTES,
     )
 

@@ -1,0 +1,172 @@
+"""`Client.map`: runs a Python function for each of some parameters, as one indexed Job.
+
+The function and its parameters travel as an executable archive in a Secret of the job, with the caller's cloudpickle.
+Each pod runs `function_worker` from it.
+
+The results come back as JSON in the termination messages of the containers. They are no pickles, because other members
+of the project can write into these pods. A pickle of theirs would run code on the caller's machine.
+
+FunctionFailed   a function raised an error, or its container ended without a result
+PythonDiffers    the image has another Python, for which the function cannot be unpickled
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from orchestrator.cluster.resources import PODS
+from orchestrator.distribution import require_extra
+from orchestrator.errors import InvalidField, MusterError, UsageError
+from orchestrator.names import COMPLETION_INDEX_ANNOTATION, WORKLOAD_LABEL
+from orchestrator.submit.values import FUNCTION_FILE, FUNCTION_PATH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from orchestrator.client.aio import AsyncClient
+    from orchestrator.client.jobs import Scope
+    from orchestrator.submit.submission import Submission
+
+MESSAGE_PATH: Final = "/dev/termination-log"
+"""The file of the termination message, by Kubernetes' default."""
+_SET_BY_MAP: Final = (
+    "command",
+    "args",
+    "completions",
+    "parallelism",
+    "min_member",
+    "rendezvous",
+    "ttl_seconds",
+    "function",
+)
+_MAX_PARAMETERS: Final = 100_000
+_CALLERS_PYTHON: Final = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+class FunctionFailed(MusterError):
+    """A function of `map` raised an error, or its container ended without a result.
+
+    `index` is the number of its parameter, from 0. `traceback` is the end of the traceback in the container, or "".
+    """
+
+    def __init__(self, message: str, index: int, traceback: str = "") -> None:
+        super().__init__(message)
+        self.index = index
+        self.traceback = traceback
+
+
+class PythonDiffers(MusterError):
+    """The Python of the image is not that of the caller."""
+
+
+async def map_function(
+    client: AsyncClient,
+    function: Callable[[Any], Any],
+    parameters: Sequence[Any],
+    job: Submission,
+    *,
+    scope: Scope,
+    parallelism: int | None,
+    timeout_seconds: float | None,
+) -> list[Any]:
+    """Return the results in the order of the parameters; see `AsyncClient.map`."""
+    for field in _SET_BY_MAP:
+        if getattr(job, field) not in (None, ()):
+            raise InvalidField(f"{{{field}}} does not go with `map`: leave it out")
+    if not parameters:
+        return []
+    if len(parameters) > _MAX_PARAMETERS:
+        raise InvalidField("`map` takes at most {limit} parameters", limit=_MAX_PARAMETERS)
+    count = len(parameters)
+    submission = replace(
+        job,
+        command=("python3", f"{FUNCTION_PATH}/{FUNCTION_FILE}", MESSAGE_PATH),
+        function=program(function, parameters),
+        completions=count,
+        parallelism=count if parallelism is None else min(parallelism, count),
+        indexed=True,
+        backoff_limit=job.backoff_limit or 0,
+    )
+    made = await client.submit(submission, project=scope)
+    await client.wait_for_jobs(made.name, until="ended", timeout_seconds=timeout_seconds, project=scope)
+    messages = await _messages(client, scope, made.name, str(made.objects[0]["metadata"]["uid"]))
+    results = [_result(made.name, index, messages.get(index)) for index in range(count)]
+    await client.delete_job(made.name, project=scope)
+    return results
+
+
+def program(function: Callable[[Any], Any], parameters: Sequence[Any]) -> bytes:
+    """Return the executable archive with the function and its parameters. Raises UsageError, ConfigurationError."""
+    require_extra("functions")
+    import cloudpickle
+
+    def pickled(value: Any, subject: str) -> bytes:
+        try:
+            content: bytes = cloudpickle.dumps(value)
+        except Exception as error:  # of any class: the objects pickle themselves
+            raise UsageError(f"{subject} cannot be pickled: {type(error).__name__}: {error}") from error
+        return content
+
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("__main__.py", Path(__file__).with_name("function_worker.py").read_bytes())
+        archive.writestr("python.json", json.dumps(sys.version_info[:2]))
+        archive.writestr("function.pickle", pickled(function, "the function"))
+        for index, parameter in enumerate(parameters):
+            archive.writestr(f"parameters/{index}.pickle", pickled(parameter, f"parameter {index}"))
+        package = Path(cloudpickle.__file__).parent
+        for module in sorted(package.glob("*.py")):
+            archive.writestr(f"{package.name}/{module.name}", module.read_bytes())
+    return buffer.getvalue()
+
+
+async def _messages(client: AsyncClient, scope: Scope, name: str, uid: str) -> dict[int, Mapping[str, Any]]:
+    """Return the end of the container by index: of the pod that succeeded, else of the newest one."""
+    page = await client.transport.list(
+        PODS.path(scope.namespace), dict, params={"labelSelector": f"{WORKLOAD_LABEL}={name}"}
+    )
+    ended: dict[int, tuple[tuple[bool, str], Mapping[str, Any]]] = {}
+    for pod in page.items:
+        metadata, status = pod["metadata"], pod.get("status", {})
+        index = metadata.get("annotations", {}).get(COMPLETION_INDEX_ANNOTATION, "")
+        if not index.isdecimal() or all(owner["uid"] != uid for owner in metadata.get("ownerReferences", [])):
+            continue
+        for container in status.get("containerStatuses", []):
+            terminated = container.get("state", {}).get("terminated")
+            rank = status.get("phase") == "Succeeded", metadata.get("creationTimestamp", "")
+            if terminated is not None and (int(index) not in ended or ended[int(index)][0] < rank):
+                ended[int(index)] = rank, terminated
+    return {index: terminated for index, (_, terminated) in ended.items()}
+
+
+def _result(name: str, index: int, terminated: Mapping[str, Any] | None) -> Any:
+    if terminated is None:
+        raise FunctionFailed(f"index {index} has no result: see 'muster get {name}'", index)
+    message = terminated.get("message", "")
+    try:
+        outcome = json.loads(message)
+    except ValueError:
+        outcome = None
+    if isinstance(outcome, dict):
+        if "result" in outcome:
+            return outcome["result"]
+        if "python" in outcome:
+            raise PythonDiffers(
+                f"the image has Python {outcome['python']}, and this is Python {_CALLERS_PYTHON}: use an image with "
+                f"Python {_CALLERS_PYTHON}; 'muster delete {name}' deletes the job"
+            )
+        if "error" in outcome:
+            said = " ".join(f"{outcome['error']}: {outcome.get('message', '')}".split())
+            raise FunctionFailed(f"index {index}: {said}", index, str(outcome.get("traceback", "")))
+    why = " ".join(f"{terminated.get('reason', '')} {message}".split())[:300]
+    raise FunctionFailed(
+        f"index {index} ended with exit code {terminated.get('exitCode')} and without a result: {why}; see "
+        f"'muster logs {name} --index {index}'",
+        index,
+    )
