@@ -18,7 +18,7 @@ import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from orchestrator.cluster.resources import PODS
 from orchestrator.distribution import require_extra
@@ -29,9 +29,10 @@ from orchestrator.submit.values import FUNCTION_FILE, FUNCTION_PATH
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from orchestrator.client.aio import AsyncClient
-    from orchestrator.client.jobs import Scope
+    from orchestrator.client.jobs import Scope, Submitted
+    from orchestrator.cluster.transport import Transport
     from orchestrator.submit.submission import Submission
+    from orchestrator.views.jobs import WorkloadView
 
 MESSAGE_PATH: Final = "/dev/termination-log"
 """The file of the termination message, by Kubernetes' default."""
@@ -65,8 +66,25 @@ class PythonDiffers(MusterError):
     """The Python of the image is not that of the caller."""
 
 
+class Operations(Protocol):
+    """The operations of `AsyncClient` that `map` needs, which are described there."""
+
+    transport: Transport
+
+    async def submit(self, submission: Submission, *, project: Scope) -> Submitted:
+        """Create a job."""
+
+    async def wait_for_jobs(
+        self, *names: str, until: str, timeout_seconds: float | None, project: Scope
+    ) -> list[WorkloadView]:
+        """Wait."""
+
+    async def delete_job(self, name: str, *, project: Scope) -> None:
+        """Delete the job."""
+
+
 async def map_function(
-    client: AsyncClient,
+    client: Operations,
     function: Callable[[Any], Any],
     parameters: Sequence[Any],
     job: Submission,
@@ -126,7 +144,7 @@ def program(function: Callable[[Any], Any], parameters: Sequence[Any]) -> bytes:
     return buffer.getvalue()
 
 
-async def _messages(client: AsyncClient, scope: Scope, name: str, uid: str) -> dict[int, Mapping[str, Any]]:
+async def _messages(client: Operations, scope: Scope, name: str, uid: str) -> dict[int, Mapping[str, Any]]:
     """Return the end of the container by index: of the pod that succeeded, else of the newest one."""
     page = await client.transport.list(
         PODS.path(scope.namespace), dict, params={"labelSelector": f"{WORKLOAD_LABEL}={name}"}
