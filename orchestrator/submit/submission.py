@@ -126,7 +126,7 @@ class Submission:
     backoff_limit: int | None = None
     """The number of retries after failures, for a sweep of each index; None: 6."""
     time_limit_seconds: int | None = None
-    """Maximum runtime of a pod in seconds.
+    """Seconds that a pod runs at most.
 
     A pod that reaches it has failed and counts as an attempt. None: no limit.
     """
