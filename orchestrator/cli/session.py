@@ -36,7 +36,6 @@ def connect() -> "AsyncClient":
     import logging
     import sys
 
-    _import_aiohttp()
     from orchestrator.client.aio import AsyncClient
 
     settings = click.get_current_context().ensure_object(Settings)
@@ -77,6 +76,7 @@ def run(action: Callable[["AsyncClient"], Awaitable[T]]) -> T:
     import asyncio
 
     client = connect()
+    _import_aiohttp()
 
     async def conversation() -> T:
         async with client:

@@ -16,8 +16,10 @@ PROGRAM = """
 import asyncio, pathlib, ssl, sys
 import click
 from orchestrator.cli import session
+async def nothing(client):
+    del client
 with click.Context(click.Command("x")):
-    session.connect()
+    session.run(nothing)
 import aiohttp.connector
 assert aiohttp.connector._SSL_CONTEXT_VERIFIED.verify_mode is ssl.CERT_REQUIRED
 from deployment.bundle.fetch import Fetcher
