@@ -1,4 +1,6 @@
-"""The pages of the overview, jobs and projects: the tables of `muster list` and `muster top`, from the person's sight
+"""The pages for overview, jobs and projects.
+
+They show the tables of `muster list` and `muster top`, limited to the objects that the person may see
 (`musterweb.sights`).
 """
 
@@ -55,7 +57,9 @@ class Share:
 
 
 def job_row(visit: Visit, view: WorkloadView) -> Sequence[str]:
-    """Return the cells of `JOBS_HEADER`: those of `muster list -o wide`, and the measured ones of `muster top job`."""
+    """Return one row for `JOBS_HEADER`: the columns of `muster list -o wide`, then the columns with measurements of
+    `muster top job`.
+    """
     gpus = gpus_of_job(view.pods, visit.sight.gpus)
     cells = job_table.row(view, visit.now_us, wide=True, devices=devices_text(view, gpus))
     seconds = duration_seconds(view, visit.now_us) if view.started_us is not None else None
@@ -189,7 +193,7 @@ async def jobs_page(visit: Visit) -> Page:
             "projects": sorted({view.project for view in views} | ({of} if of else set())),
             "notes": [*_notes_of_jobs(visit), *old_figures(visit)],
         },
-        # the rows are made when the file is fetched: four thousand rows take longer than the page
+        # The rows are made only when the file is downloaded. Making 4,000 rows takes longer than rendering the page.
         (Table("jobs", "Jobs", JOBS_HEADER, _Lazy(visit, chosen, JOBS_HEADER)),),
     )
 

@@ -50,7 +50,9 @@ class Page:
 
 
 def left_out(visit: Visit) -> list[str]:
-    """Return a sentence about omitted projects, if projects are omitted because the person may see too many."""
+    """Return a sentence that names the projects left out because the person may see more projects than the pages read
+    at once; [] if none is left out.
+    """
     rights = visit.person.rights
     if rights is None or not rights.left_out:
         return []

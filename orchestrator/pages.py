@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 from aiohttp import web
 
 MAX_CONNECTIONS: Final = 128
-"""Maximum number of open connections. One burst can add the same number before the oldest are cut.
+"""Maximum number of open connections. A burst of new connections can double this number before the oldest connections
+are closed.
 
 An answer takes milliseconds, so the oldest connection is idle.
 """

@@ -1,7 +1,7 @@
 """Names of services and of pods behind them, for the containers of a lab: a small DNS server over UDP.
 
-`SERVICE.NAMESPACE.svc.cluster.local` resolves to the addresses of the service's ready pods forevery kind of service,
-because the lab does not route addresses of services. `HOST.SERVICE.…` resolves to the pod with this host name.
+`SERVICE.NAMESPACE.svc.cluster.local` resolves to the addresses of the service's ready pods, for every kind of service.
+The lab does not route the addresses of services. `HOST.SERVICE.…` resolves to the pod with this host name.
 
 Other names do not exist, because a lab has no connection to other networks. Standard library only.
 https://github.com/kubernetes/dns/blob/master/docs/specification.md

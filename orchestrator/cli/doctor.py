@@ -43,7 +43,7 @@ from orchestrator.views.status import ERROR, STATUSES
 T = TypeVar("T")
 
 PAST_US: Final = 3_600_000_000
-"""The age up to which the archive has events and evictions: one hour."""
+"""Maximum age of the events and evictions in the archive: one hour."""
 
 
 @dataclass(slots=True)

@@ -44,7 +44,7 @@ class PolicyReport(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def policies_in_force(transport: Transport, shipped: Iterable[str] | None = None) -> PolicyReport:
-    """Check that every policy in `shipped` exists and denies violations. Raises leaves of ClusterError.
+    """Check that every policy in `shipped` exists and denies violations. Raises subclasses of ClusterError.
 
     If `shipped` is None, the policies are those of the operator YAML.
     """

@@ -1,7 +1,7 @@
 """The files of a working tree as an archive, which travels to the container of a job (`submit --code`).
 
 In a Git work tree these files travel: the tracked ones, and the new ones except hidden and ignored ones. Elsewhere: all
-files except hidden ones. New and untracked `__pycache__` directories stay. Git itself applies its ignore rules.
+files except hidden ones. Untracked `__pycache__` directories are left out. Git itself applies its ignore rules.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_FILE_BYTES: Final = 32 << 20
 """Maximum size of all files before the compression: more is refused without compressing it."""
 _SHOWN: Final = 3
 _GIT_VARIABLES: Final = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
-"""Variables of Git's hooks, which name another repository."""
+"""Environment variables that Git sets in hooks. They would direct Git to another repository."""
 
 
 def pack_code(directory: Path | str) -> bytes:
@@ -148,7 +148,8 @@ class _Tree:
             if not path.is_symlink():
                 continue
             target = path.readlink()
-            real = Path(os.path.realpath(path))  # also of a loop of links, at which `resolve` raises an error
+            # realpath also returns a path for a loop of links; Path.resolve would raise an error.
+            real = Path(os.path.realpath(path))
             if (
                 target.is_absolute()
                 or not real.is_relative_to(real_root)

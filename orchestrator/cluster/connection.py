@@ -1,4 +1,4 @@
-"""Requests to one API server: authentication, time-outs, repeats, and failures as leaves of `ClusterError`.
+"""Requests to one API server: authentication, time-outs, repeats, and failures as subclasses of `ClusterError`.
 
 aiohttp is imported at its first use: the import takes a fifth of a second, too long for help and completion.
 """

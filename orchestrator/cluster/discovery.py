@@ -54,8 +54,9 @@ class _Anything(msgspec.Struct):
 async def discover(transport: Transport, api_version: str, kind: str) -> Resource | None:
     """Return the namespaced resource of that kind that can be listed and watched; None if there is none.
 
-    Raises leaves of ClusterError: NotFound if the group and version are not served. Returns None without a request if
-    `api_version` is invalid: users can write any text there, even one that would change the path of the request.
+    Raises a subclass of ClusterError, for example NotFound if the group and version are not served. Returns None
+    without a request if `api_version` is invalid: users can write any text there, even one that would change the path
+    of the request.
     """
     if not _API_VERSION.fullmatch(api_version):
         return None
@@ -76,7 +77,7 @@ async def discover(transport: Transport, api_version: str, kind: str) -> Resourc
 async def served_version(transport: Transport, group: str, versions: Sequence[str]) -> str | None:
     """Return the first of these versions of the group that is served; None if none is served.
 
-    Raises leaves of ClusterError.
+    Raises subclasses of ClusterError.
     """
     try:
         served = await transport.get(f"/apis/{group}", ApiGroup)
@@ -88,6 +89,6 @@ async def served_version(transport: Transport, group: str, versions: Sequence[st
 
 async def probe(transport: Transport, resource: Resource, namespace: str | None = None) -> None:
     """List one object of the resource, to find out whether that is possible. `namespace` None lists the whole
-    cluster. Raises leaves of ClusterError.
+    cluster. Raises subclasses of ClusterError.
     """
     await transport.get(resource.path(namespace), _Anything, params={"limit": 1})

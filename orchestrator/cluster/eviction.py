@@ -35,7 +35,7 @@ async def evict(
     grace. If the pod was deleted, or another pod has its name, that is success.
 
     Raises EvictionBlocked if a PodDisruptionBudget forbids it, after the annotations were removed again. Raises the
-    other leaves of ClusterError. After Unreachable, evicting again is safe.
+    other subclasses of ClusterError. After Unreachable, evicting again is safe.
     """
     path = PODS.path(namespace, name)
     options: dict[str, Any] = {"preconditions": {"uid": uid}}

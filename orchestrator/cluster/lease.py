@@ -43,8 +43,9 @@ class LeaseElection:
     or by hand: `await election.acquire()`, then `hold()` beside the work, and `release()` at the end. Ask
     `is_leader()` right before each write (fencing).
 
-    `lease_seconds` minus `renew_seconds` after the last successful renewal, `is_leader()` becomes false by itself, even
-    if the process was suspended in between. Others can take the lease only `lease_seconds` after that renewal.
+    `is_leader()` becomes false by itself, `lease_seconds - renew_seconds` after the last successful renewal. That also
+    holds if the process was suspended. Others can take the lease only `lease_seconds` after that renewal. Example: with
+    15 and 5 seconds, `is_leader()` is false after 10 seconds, and others can take the lease after 15.
 
     Raises ValueError unless 0 < 2 * renew_seconds <= lease_seconds. `clock` is monotonic, `wall_clock` is only
     written into the Lease for people to read; both give seconds.

@@ -35,7 +35,7 @@ async def nominate(
     The value None removes the node or an annotation.
 
     Raises NotFound if there is no such pod. Raises Invalid if the pod of that name has another uid or, from Kubernetes
-    1.35, is already bound. Raises the other leaves of ClusterError. After Unreachable it is safe to repeat.
+    1.35, is already bound. Raises the other subclasses of ClusterError. After Unreachable it is safe to repeat.
     """
     body: dict[str, Any] = {
         "metadata": {"uid": uid, "annotations": dict(annotations)},

@@ -61,7 +61,7 @@ class _Status(msgspec.Struct):
 class RemoteProcess:
     """The near end of the streams of a process in a container.
 
-    Iterate over `output` until it ends; `exit_code` is known then. Everything raises leaves of `ClusterError`:
+    Iterate over `output` until it ends; `exit_code` is known then. Everything raises subclasses of `ClusterError`:
     `StreamBroken` when the connection is lost or ends before the process has.
     """
 

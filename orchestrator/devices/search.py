@@ -1,7 +1,7 @@
 """The search for devices: claim by claim, request by request, device by device, with backtracking.
 
-The search returns the first solution. The order is that of kube-scheduler, so both choose the same subrequest: pools by
-driver and name, slices by name, devices as listed. Pools with binding conditions are last.
+The search returns the first solution. The order is that of kube-scheduler: pools by driver and name, slices by name,
+devices as listed. So both choose the same subrequest. Pools with binding conditions are last.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ T = TypeVar("T")
 _NOTHING: Mapping[str, int] = {}
 
 _SELECTORS_A_WORK: Final = 8
-"""Number of cached outcomes that cost as much as examining one device."""
+"""Reading this number of cached selector outcomes costs as much work as examining one device."""
 
 
 class CannotAllocate(Exception):

@@ -87,7 +87,10 @@ class DeviceView:
         self.value_count = len(device.capacity) + sum(lengths)
 
     def values(self, features: Features, domains: frozenset[str]) -> dict[str, object]:
-        """Return the variable `device` for an evaluation. `domains` without values of the device get empty maps."""
+        """Return the variable `device` for an evaluation.
+
+        A domain in `domains` for which the device has no values becomes an empty map.
+        """
         if domains:
             return self._built(features, domains)
         if self._plain is None:

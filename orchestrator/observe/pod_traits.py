@@ -31,7 +31,8 @@ from orchestrator.planner.traits import (
 )
 
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
-"""The label in which the API server writes the name of each namespace, so that no namespace must be read."""
+"""The API server writes each namespace's name into this label. So the operator does not need to read Namespace objects.
+"""
 
 DO_NOT_SCHEDULE: Final = "DoNotSchedule"
 SCHEDULE_ANYWAY: Final = "ScheduleAnyway"

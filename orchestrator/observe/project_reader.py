@@ -97,7 +97,10 @@ def planner_project(project: Project) -> model.Project:
 
 
 def too_deep(name: str, projects: Mapping[str, model.Project]) -> Unreadable | None:
-    """Return the reason if the project has more than MAX_DEPARTMENTS above it, for example in a circle; or None."""
+    """Return why the project is skipped, or None if it is not.
+
+    A project is skipped if more than MAX_DEPARTMENTS departments are above it, or if these contain each other.
+    """
     above: list[str] = []
     parent = projects[name].parent
     while parent is not None and parent in projects:

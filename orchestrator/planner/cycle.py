@@ -1,6 +1,6 @@
 """One decision: the order of its steps, from pods on unhealthy hardware to evictions for each entitlement tier.
 
-The plan is the difference between the snapshot and the seats at the end of the decision.
+The plan is the difference between the snapshot and the placements (seats) at the end of the decision.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -176,9 +176,9 @@ def _grant_claims(
 def _claims_to_deallocate(
     ledger: Ledger, waiting: Iterable[Workload], bindings: Mapping[str, Binding]
 ) -> tuple[str, ...]:
-    """Return the keys of ResourceClaims whose devices only pending pods use.
+    """Return the keys of ResourceClaims that have devices but are used only by pending pods.
 
-    Without these devices, the pods could start on another node.
+    After the claims are deallocated, these pods can start on another node.
     """
     pods = [
         pod

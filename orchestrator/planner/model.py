@@ -87,8 +87,10 @@ class _Amounts:
 class Request(_Amounts):
     """The request of one pod: whole devices, or the same fraction of `shared_devices` devices.
 
-    The fraction is `gpu_portion_milli` (1 to 999 thousandths), or `gpu_memory_mib` of each device's memory, which is a
-    larger portion of a smaller device. `claim_specs` are the requests of the pod's ResourceClaims that have no devices
+    The fraction is `gpu_portion_milli` (1 to 999 thousandths), or `gpu_memory_mib` of each device's memory. The same
+    `gpu_memory_mib` is a larger portion of a GPU with less memory.
+
+    `claim_specs` are the requests of the pod's ResourceClaims that have no devices
     yet. The other fields include the GPUs of these claims, and the allocator chooses the devices.
 
     `scalars` are the other resources that the pod requests, such as hugepages.
@@ -228,10 +230,10 @@ class TopologyRule:
 
 @dataclass(frozen=True, slots=True)
 class SubGroup:
-    """One node of a workload's tree of gangs. A leaf holds the pods whose `sub_group` is its name.
+    """One group in a workload's tree of gangs. A leaf holds the pods whose `sub_group` is its name.
 
-    `minimum` is the number of pods that a leaf needs, or the number of children that another node needs. None means one
-    pod for a leaf, and all children for another node.
+    `minimum`: for a leaf, the number of pods that it needs (None: one). For an inner group, the number of children that
+    it needs (None: all).
     """
 
     name: str
@@ -442,7 +444,10 @@ class ClaimGrant:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A pod gets these devices of this node, now. `grants`: the devices of its ResourceClaims that have none yet."""
+    """A pod gets these devices of this node, now.
+
+    `grants`: for each of the pod's ResourceClaims without devices, the devices that the claim gets now.
+    """
 
     pod: str
     workload: str

@@ -65,7 +65,8 @@ def changed_template(template: Mapping[str, Any], change: Change) -> Manifest:
     if change.image is not None:
         container["image"] = change.image
         for unpacking in changed["spec"].get("initContainers", []):
-            if unpacking["name"] == code_name(container["name"]):  # of --code, which runs in the job's image
+            # This init container unpacks the files of --code. It runs in the job's image.
+            if unpacking["name"] == code_name(container["name"]):
                 unpacking["image"] = change.image
     if change.gpu_milli is not None:
         annotations = changed.setdefault("metadata", {}).setdefault("annotations", {})

@@ -42,7 +42,7 @@ class SiteHosts:
     scope: HostScope
     access: Mapping[str, Access]
     images: ImageMap = NO_MAP
-    """The site's names of the images that scenarios name."""
+    """Maps each image name in a scenario to the image name at the site."""
     _connections: dict[str, Connection] = field(default_factory=dict)
     _ran: set[str] = field(default_factory=set)
     _is_closed: bool = False
@@ -126,7 +126,10 @@ class SiteHosts:
         return self._connections.setdefault(host, Connection(self.access[host]))
 
     def _run(self, tool: Tool, host: str, line: str) -> ToolRan:
-        """Run a line on a host. The event has the problem that prevented it."""
+        """Run a command line on a host and return the event.
+
+        If the line could not run, the event's `problem` has the reason.
+        """
         text = f"P={shlex.quote(tool.program_text)}; {line}" if tool.program_text else line
         return self._ended(tool, host, line, lambda: self._connection(host).run(text, tool.seconds))
 

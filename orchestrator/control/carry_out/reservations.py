@@ -106,9 +106,9 @@ class Reservations:
     def confirm(self, being_bound: Mapping[str, tuple[Pod, Placement]]) -> dict[str, Placement]:
         """Prepare the next decision: update the GPUs of reservations.
 
-        Return, by uid, new placements for pods that are being bound and whose GPUs can have changed: fractions get the
-        GPUs of their reservations. If a kubelet gave a whole GPU of the decision to another pod, an idle GPU replaces
-        it. Otherwise two pods would have the same GPU.
+        Return, by uid, the new placements of pods that are being bound. Only pods whose GPUs can have changed are
+        included. A pod with fractions gets the GPUs of its reservations. If a kubelet gave a whole GPU of the decision
+        to another pod, an idle GPU replaces this GPU. Otherwise two pods would have the same GPU.
         """
         expected: dict[str, dict[int, tuple[str, str]]] = {}
         for reservation in self._pods.by_name.values():

@@ -7,8 +7,8 @@ Pending pods count with these exceptions:
 
 - A chunk does not count if it cannot start even on empty nodes. Either one of its pods is larger than every node
   that admits it, or the chunk is larger than all these nodes together.
-- Pods that can run only on some of the nodes count at most the total of these nodes. The pods that run there already
-  are included.
+- The demand of pods that can run only on some nodes is capped at the total capacity of these nodes. The pods that run
+  there already are included.
 
 A running pod counts for the same set of nodes as when it was pending. Otherwise a share would rise when a pod starts,
 and fall when the pod is reclaimed.
@@ -130,8 +130,9 @@ class Demand:
         return {name: self._total(mine) for name, mine in self._projects.items()}
 
     def by_model(self, held: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:
-        """Return, by project and bounded GPU model, the running amount plus the pending amount that only this model
-        serves.
+        """Return the demand of each project for each GPU model that has a quota or limit.
+
+        It is the running amount, plus the pending requests that fit only GPUs of this model.
         """
         tree = self._tree
         demand = {
@@ -217,8 +218,8 @@ class Demand:
                 return ()
             gpu, cpu, memory = request.amounts
             served.append((admitted, nodes, (gpu * count, cpu * count, memory * count)))
-            # A quota counts a request for GPU memory as a portion of the smallest GPU; it needs at most its
-            # devices.
+            # The quota counts a memory request as a portion of the smallest GPU, which can be more than one GPU.
+            # The pods never need more than their number of devices, so the smaller amount is used.
             most = max(request.gpu_count, request.shared_devices if request.is_shared else 0) * DEVICE_MILLI
             _add(on_devices, nodes, (min(gpu, most), cpu, memory), count)
         if any(self._nodes.total_of_scalar(scalar) < amount for scalar, amount in scalars.items()):
@@ -246,7 +247,10 @@ class Demand:
 def bounded_demand(
     groups: Mapping[NodeSet, Sequence[int]], capacity: Callable[[NodeSet], Amounts]
 ) -> Amounts:
-    """Return the part of the amounts that their sets of nodes could serve if the nodes were empty."""
+    """Return the total amount that the nodes could serve if they were empty.
+
+    Each group has an amount and the set of nodes that can serve this amount.
+    """
     if len(groups) > MAX_NESTED:
         blocks = [(nodes, _bounded(amounts, capacity(nodes))) for nodes, amounts in groups.items()]
         blocks = [_merged(blocks)]
@@ -262,7 +266,10 @@ def bounded_demand(
 
 
 def _nested(groups: Mapping[NodeSet, Sequence[int]], capacity: Callable[[NodeSet], Amounts]) -> list[Block]:
-    """Return the sets that no other set contains, each with the amount that it can serve, including sets within it."""
+    """Return the outermost sets, which no other set contains.
+
+    The amount of each set includes the amounts of the sets inside it, and is capped at its capacity.
+    """
     blocks: list[Block] = []
     # Smallest set first: the amount that it can serve counts in each larger set that contains it.
     for nodes in sorted(groups, key=lambda candidate: (candidate.bit_count(), candidate)):

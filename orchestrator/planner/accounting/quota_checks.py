@@ -1,4 +1,6 @@
-"""Checks the limit of a project and its quota for non-preemptible workloads, with and without terminating pods.
+"""Checks a project's limit, and its quota for non-preemptible workloads.
+
+Each limit and quota has two checks: one counts terminating pods, the other does not.
 
 A terminating pod holds its devices, so it counts until it has ended. A workload that only fits without terminating pods
 is nominated, and bound after they have ended.
@@ -37,7 +39,9 @@ def limiting(ledger: Ledger, workload: Workload, requested: Amounts) -> tuple[st
 
 
 def limit_violation(ledger: Ledger, workload: Workload, requested: Amounts) -> LimitReached | None:
-    """Return the limit of `limiting` with its amounts; None if no limit would be exceeded."""
+    """Return the first limit that would be exceeded (see `limiting`), with the allocated and the maximum amount; None if
+    there is none.
+    """
     reached = limiting(ledger, workload, requested)
     if reached is None:
         return None
@@ -54,7 +58,7 @@ def limit_violation(ledger: Ledger, workload: Workload, requested: Amounts) -> L
 def quota_violation(ledger: Ledger, workload: Workload, requested: Amounts) -> QuotaReached | None:
     """Return the quota that a non-preemptible workload would exceed, or None.
 
-    Such a workload cannot be evicted, so another project could not reclaim its quota.
+    Such a workload cannot be evicted. If it borrowed, the project that lends the GPUs could not reclaim its own quota.
     """
     if workload.preemptible:
         return None
@@ -114,8 +118,9 @@ def _amount_of(charge: StillCharged, use: Use) -> int:
 
 
 def _excess(ledger: Ledger, uses: list[Use]) -> Iterator[tuple[StillCharged, int]]:
-    """Yield each limit and quota for which terminating pods count, with the use minus the bound: above 0, it is
-    exceeded.
+    """Yield each limit and quota for which terminating pods count, and the amount by which the use exceeds it.
+
+    If the amount is 0 or less, the limit or quota is kept.
     """
     if not uses:
         return

@@ -90,7 +90,10 @@ def reserve(session: Session) -> None:
 
 
 def start_reserved(session: Session) -> None:
-    """Start the workloads with a reservation that fit if backfilled pods of their own project are evicted."""
+    """Start each workload with a reservation, if it fits after the eviction of backfilled pods of its own project.
+
+    The eviction policy is `ReservationPolicy`, so pods of other projects can be evicted too.
+    """
     reasons = (*CAPACITY_REASONS, Waiting.PROJECT_LIMIT)
     waiting = waiting_for(session, reasons) if session.reservations else []
     for reservation in [
@@ -137,8 +140,9 @@ class ReservationPolicy(ReclaimPolicy):
     def is_closed(
         self, workload: Workload, requested: Amounts, project: str, *, frees_gpus: bool = True
     ) -> bool:
-        """Return whether no pod of the project may be evicted for the workload. The own project may always lose
-        backfilled pods.
+        """Return true if no pod of `project` may be evicted for the workload.
+
+        For the workload's own project this is always false, because its backfilled pods may be evicted.
         """
         return project != workload.project and super().is_closed(
             workload, requested, project, frees_gpus=frees_gpus
@@ -170,8 +174,8 @@ def _claim(session: Session, workload: Workload, chunk: Chunk) -> tuple[Entitlem
     The tier is None if the project is not entitled to the request, or if a limit or quota excludes it. Workloads of
     the project that are behind this one in the queue do not count.
 
-    If a limit is too small for this workload and the non-preemptible workloads behind it, the non-preemptible workloads
-    must end first. Then the second value is true, and the scheduler reserves no nodes yet.
+    If running non-preemptible workloads behind this one in the queue use up a limit or quota that this workload needs,
+    these workloads must end first. Then the second value is true, and the scheduler reserves no nodes yet.
     """
     checkpoint = session.ledger.checkpoint()
     behind = [

@@ -36,7 +36,8 @@ class HostSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     - `nonce`: a random name of this run. The files that the run writes on the mounts contain it in their names, so no
       such file exists before the run.
     - `name`: the name of the site.
-    - `busy`: the hosts that a run in service did not examine, with the reasons. The key is absent for other runs.
+    - `busy`: with --in-service, the hosts that were not examined because they could not be reserved, with the reasons.
+      The key is absent for other runs.
     """
 
     hosts: list[DeclaredHost] = []
@@ -73,7 +74,7 @@ def join(judgements: Iterable[Judgement], *, evidence: bool) -> Judgement:
     verdicts.
 
     NO_HOST is left out if another judgement gives the cause. Without `evidence` there is no PASS. Judgements that are
-    not required are skipped, unless all are not required.
+    not required are ignored if at least one judgement is required.
     """
     every = list(judgements)
     every = [judgement for judgement in every if judgement != NO_HOST] or every
