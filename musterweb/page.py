@@ -50,8 +50,9 @@ class Page:
 
 
 def left_out(visit: Visit) -> list[str]:
-    """Return a sentence that names the projects left out because the person may see more projects than the pages read
-    at once; [] if none is left out.
+    """Return a sentence that names the projects left out; [] if none is left out.
+
+    Projects are left out if the person may see more projects than the pages read at once.
     """
     rights = visit.person.rights
     if rights is None or not rights.left_out:

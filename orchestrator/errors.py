@@ -32,7 +32,7 @@ class UsageError(MusterError):
 class TimedOut(MusterError):
     """The time limit that the user gave has passed. The awaited operation continues."""
 
-    exit_code = 124  # as `timeout` of GNU coreutils
+    exit_code = 124  # the exit code of `timeout` of GNU coreutils
 
 
 class ConfigurationError(MusterError):

@@ -90,17 +90,17 @@ _ADMINISTERING: Final = (
     Rule("muster.dev", ("projects",), _CHANGE),
     Rule("", ("namespaces",), _CHANGE),
     Rule("", ("nodes",), ("patch", "update")),
-    # to accept an examined Xid: after its deletion, a restarted agent does not know the Xid
+    # This accepts an examined Xid: after the GpuNode is deleted, a restarted agent does not know the Xid.
     Rule("muster.dev", ("gpunodes",), ("delete",)),
-    # for `muster cluster status`, which checks that the policies are in force
+    # `muster cluster status` checks that the policies are in force.
     Rule(
         "admissionregistration.k8s.io",
         ("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
         ("get", "list"),
     ),
-    # for `muster doctor`, which checks that an operator leads
+    # `muster doctor` checks that an operator leads.
     Rule("coordination.k8s.io", ("leases",), ("get",), (LEASE_NAME,)),
-    # not for projects, because a budget can protect borrowed GPUs from reclaim
+    # Members of projects do not have this right, because a budget can protect borrowed GPUs from reclaim.
     Rule("policy", ("poddisruptionbudgets",), _CHANGE),
     Rule("rbac.authorization.k8s.io", ("clusterroles",), ("bind",), (PROJECT_ADMIN,)),
 )

@@ -116,8 +116,8 @@ async def while_some_answer(
 ) -> list[Answer]:
     """Ask all questions at the same time. Return the answers if no further answer comes for `patience_seconds`.
 
-    Example: 3 of 40 nodes do not answer, and the patience is 1 s. The function returns the 37 answers 1 s after the last
-    of them. It does not wait 1 s for each of the 3 nodes.
+    Example: 3 of 40 nodes do not answer, and the patience is 1 s. The function returns the 37 answers 1 s after the
+    last of them. It does not wait 1 s for each of the 3 nodes.
     """
     pending = {asyncio.ensure_future(question) for question in questions}
     answers = []

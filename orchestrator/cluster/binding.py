@@ -26,8 +26,8 @@ async def bind(
     If the pod already has exactly this binding, that is success. So if a bind gets no answer, the caller can repeat it.
 
     Raises NotFound if there is no such pod. Raises Conflict if the pod of that name has another uid, is being deleted,
-    or is bound elsewhere or with other annotations. Raises the other subclasses of ClusterError. After Unreachable the pod
-    may be bound or not: repeat the bind, or wait for the watch.
+    or is bound elsewhere or with other annotations. Raises the other subclasses of ClusterError. After Unreachable the
+    pod may be bound or not: repeat the bind, or wait for the watch.
     """
     body = {
         "apiVersion": "v1",

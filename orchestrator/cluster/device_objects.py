@@ -171,7 +171,7 @@ class ResourceClaim(Wire, frozen=True):
 
 
 class DeviceClassSpec(Wire, frozen=True):
-    """Which devices belong to a class."""
+    """The rule that selects the devices of a class."""
 
     selectors: list[DeviceSelector] = []
     config: list[DeviceConfiguration] = []

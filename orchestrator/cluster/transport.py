@@ -110,9 +110,9 @@ class Transport:
         async with Transport(access) as transport:
             pod = await transport.get(PODS.path("muster-a", "train-0"), Pod)
 
-    Every method raises subclasses of `ClusterError` and nothing else. `connection.Connection` repeats a request that was
-    refused with Retry-After or with QuotaOvertaken, and a read whose connection failed. It never repeats a write whose
-    connection failed.
+    Every method raises subclasses of `ClusterError` and nothing else. `connection.Connection` repeats a request that
+    was refused with Retry-After or with QuotaOvertaken, and a read whose connection failed. It never repeats a write
+    whose connection failed.
     """
 
     def __init__(

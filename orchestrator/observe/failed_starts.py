@@ -1,4 +1,4 @@
-"""Collects the failed starts for a decision: those in the status of pods, and those that the operator noted. Pure.
+"""Collects the failed starts for a decision, from the status of pods and from the notes of the operator. Pure.
 
 A failure is forgotten after six hours, or after a container of its workload and a container on its node have started.
 """

@@ -19,8 +19,8 @@ from orchestrator.observe.published_gpus import PublishedGpus
 from orchestrator.observe.request import MAX_AMOUNT, MAX_DEVICES
 
 NEVER_US: Final = 1 << 62
-"""A time later than all others, for a node whose NotReady state has an unknown start. The grace period of this node never
-ends, so its pods stay.
+"""A time later than all others, for a node whose NotReady state has an unknown start. The grace period of this node
+never ends, so its pods stay.
 """
 
 

@@ -20,7 +20,7 @@ Problem = tuple[Place, str]
 _INT64: Final = (1 << 63) - 1
 _BOUNDS: Final[dict[str, tuple[int, int]]] = {
     "priority": (-INT32 - 1, INT32),
-    "weight": (-100, 100),  # of a preference; negative for an anti-affinity
+    "weight": (-100, 100),  # the weight of a preference; negative for an anti-affinity
     "stale_grace_seconds": (-INT32 - 1, INT32),  # a negative grace period never ends
     "min_member": (1, INT32),
     "max_skew": (1, INT32),

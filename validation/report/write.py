@@ -24,7 +24,8 @@ def write(report: Report, directory: Path) -> Path:
         _replace(directory / "report.json", content)
         # Decoded from the file's bytes, so that keys are sorted as in the record that `verify` reads.
         render(decode(content), directory)
-        (directory / STATEMENT).unlink(missing_ok=True)  # of an earlier run
+        # An earlier run can have left a statement, which is not about this report.
+        (directory / STATEMENT).unlink(missing_ok=True)
         _replace(directory / manifest.NAME, manifest.render(directory))
     except OSError as error:
         raise ReportError(f"{directory}: the report cannot be written: {error.strerror}") from error

@@ -80,7 +80,7 @@ class ClaimGrants:
                 seen.set()
 
     def confirm(self, pods: Mapping[str, Pod]) -> None:
-        """Forget the assumed allocations that the watch shows, and those of deleted claims.
+        """Forget the assumed allocations that the watch shows, and the assumed allocations of deleted claims.
 
         An allocation that is being written stays assumed.
 

@@ -39,8 +39,8 @@ def limiting(ledger: Ledger, workload: Workload, requested: Amounts) -> tuple[st
 
 
 def limit_violation(ledger: Ledger, workload: Workload, requested: Amounts) -> LimitReached | None:
-    """Return the first limit that would be exceeded (see `limiting`), with the allocated and the maximum amount; None if
-    there is none.
+    """Return the first limit that would be exceeded (see `limiting`), with the allocated and the maximum amount; or
+    None.
     """
     reached = limiting(ledger, workload, requested)
     if reached is None:
@@ -58,7 +58,7 @@ def limit_violation(ledger: Ledger, workload: Workload, requested: Amounts) -> L
 def quota_violation(ledger: Ledger, workload: Workload, requested: Amounts) -> QuotaReached | None:
     """Return the quota that a non-preemptible workload would exceed, or None.
 
-    Such a workload cannot be evicted. If it borrowed, the project that lends the GPUs could not reclaim its own quota.
+    Such a workload cannot be evicted. If it used borrowed GPUs, their project could not reclaim its own quota.
     """
     if workload.preemptible:
         return None

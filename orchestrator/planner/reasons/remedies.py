@@ -100,7 +100,7 @@ class Remedies:
             remedy,
             variant.id
             if self._session.reservations
-            else "",  # with reservations, the result also depends on the position in the queue
+            else "",  # if there are reservations, the result also depends on the position in the queue
             variant.project,
             *self._session.shape_beside_others(chunk),
             *shape_of(variant, chunk),
