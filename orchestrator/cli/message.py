@@ -1,6 +1,9 @@
 """Lines on standard error: one for each failure, and the progress of long commands."""
 
+import os
+import select
 import signal
+import sys
 import time
 from typing import Final
 
@@ -41,9 +44,23 @@ def say(text: str, *, err: bool = False) -> None:
 
 def agree(question: str) -> None:
     """Return after the person at the terminal has agreed. Raises Abort if the person refuses or interrupts."""
-    # asyncio.run only marks its task at SIGINT, so the question would continue until a second Ctrl-C
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    # asyncio.run only marks its task at SIGINT, so the question would continue until a second Ctrl-C. The pipe ends the
+    # wait also if the signal comes just before it.
+    interrupts, written = os.pipe()
+    os.set_blocking(written, False)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    wakeup = signal.set_wakeup_fd(written)
     try:
-        click.confirm(question, abort=True, err=True)
+        click.echo(f"{question} [y/N]: ", nl=False, err=True)
+        select.select([sys.stdin, interrupts], [], [])
+        answer = sys.stdin.readline()
+    except KeyboardInterrupt:
+        click.echo(err=True)
+        raise click.Abort from None
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.set_wakeup_fd(wakeup)
+        signal.signal(signal.SIGINT, handler)
+        os.close(interrupts)
+        os.close(written)
+    if answer.strip().lower() not in ("y", "yes"):
+        raise click.Abort
