@@ -129,7 +129,7 @@ def test_a_host_key_that_changed_stops_kubespray_too(done: Done, programs: Path,
             "--module-name",
             "ansible.builtin.ping",
         ]
-        environment = {**done.environments[0], "MUSTER_NESTED_EVENTS": ""}
+        environment = {**done.environments[0], "MUSTER_NESTED_EVENTS": "", "ANSIBLE_TIMEOUT": "60"}
         (tmp_path / "other").mkdir()
         with ssh_server(tmp_path / "other") as another:
             changed = another.known_hosts.read_text().replace(f":{another.port}", f":{server.port}")
