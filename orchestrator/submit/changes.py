@@ -18,7 +18,7 @@ Manifest = dict[str, Any]
 _GPU_COUNT_VARIABLE: Final = "RUNAI_NUM_OF_GPUS"
 _PREFIX: Final = "muster-"
 _GPU_VENDOR: Final = names.GPU_RESOURCE.partition("/")[0] + "/"
-"""The prefix of the resources that are GPUs too, such as `nvidia.com/mig-1g.5gb`."""
+"""The prefix of the resources that are GPUs too, such as those of MIG profiles."""
 
 
 @dataclass(frozen=True, slots=True)
