@@ -125,6 +125,9 @@ def test_in_a_lab_checks_with_containers_do_not_apply(tmp_path: Path) -> None:
         "submission.build": "PASS",
         "submission.shell": "NOT_APPLICABLE",
         "submission.ingress": "NOT_APPLICABLE",
+        "submission.default-project": "NOT_APPLICABLE",
+        "submission.needs-command": "NOT_APPLICABLE",
+        "submission.other-clients": "NOT_APPLICABLE",
     }
 
 
