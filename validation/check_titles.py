@@ -3,7 +3,7 @@
 from typing import Final
 
 from validation.judge.api.api_checks import API_CHECKS
-from validation.judge.training.training_job import MOUNTS, RESNET50
+from validation.judge.training.training_job import DIGESTS, MOUNTS, RESNET50
 from validation.judge.views.lists import view_of
 from validation.layers.checks import LAYERS
 
@@ -44,6 +44,7 @@ _FIXED: Final = {
     ),
     f"training/{RESNET50}": "ResNet-50 is trained to the end, and its loss falls",
     f"training/{MOUNTS}": "The images come over every mount, over each a fair part of them",
+    f"training/{DIGESTS}": "All GPUs of a model have equal results of exact computations, in every repeat",
     UTILIZATION: "All GPUs are held, and used to the full",
 }
 

@@ -18,7 +18,7 @@ from validation.judge.hosts.host_layer import DeclaredHost, system_of
 from validation.judge.hosts.host_load import judge_load
 from validation.judge.hosts.host_runs import MEASURED_FIO_GRACE_MS, judge_duration
 from validation.judge.hosts.host_storage import judge_burn_in, judge_mounts
-from validation.judge.hosts.repairs import Repair, needs
+from validation.judge.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 from validation.layers import groups, tools
 from validation.layers.burn_in import read_burn_in

@@ -26,12 +26,12 @@ from validation.judge.events import (
     RequestAnswered,
     SamplesSeen,
 )
-from validation.judge.training.training_job import parse
 from validation.judge.views.lists import is_container, only_judged
 from validation.report import log, manifest, record
 from validation.report.assemble import assemble
 from validation.report.identity import token
 from validation.report.log import Closed, Observed, Opened
+from validation.report.redact_output import without_addresses
 from validation.report.sources import compare
 from validation.report.write import write
 from validation.scenario.loader import find, load
@@ -229,7 +229,7 @@ def _value_with_tokens(value: Any, key: str) -> Any:
 def _without_words(event: Event) -> Event:
     match event:
         case OutputSeen():
-            event = _without_addresses(event)
+            event = without_addresses(event)
         case PodSeen():
             event = _without_message(event)
         case ImagePulled():
@@ -289,17 +289,6 @@ def _without_message(pod: PodSeen) -> PodSeen:
     if pod.cause is None:
         return pod
     return msgspec.structs.replace(pod, cause=msgspec.structs.replace(pod.cause, message=""))
-
-
-def _without_addresses(output: OutputSeen) -> OutputSeen:
-    """Return the output of a job without its command line, the servers of its data, and the registry of its image."""
-    result = parse(output.line)
-    line = ""
-    if result is not None:
-        mounts = [msgspec.structs.replace(mount, source="") for mount in result.data.mounts]
-        data = msgspec.structs.replace(result.data, mounts=mounts)
-        line = msgspec.json.encode(msgspec.structs.replace(result, argv=[], data=data)).decode()
-    return msgspec.structs.replace(output, line=line, image=output.image.rpartition("@")[2])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,11 @@
 """Runs the command lines of a step, as users of a cluster do."""
 
+import msgspec
+
 from orchestrator.errors import MusterError
 from orchestrator.progress import Reporter
 from validation.report import record
+from validation.run.programs import with_programs
 from validation.scenario.images import NO_MAP, ImageMap
 from validation.targets.base import Target
 from validation.targets.process import for_the_record
@@ -14,8 +17,9 @@ class StepFailed(MusterError):
 
 
 class StepCommands:
-    """Runs command lines on the target, with the site's names of images, and stores each with its output in a
-    result.
+    """Runs command lines on the target, with the site's names of images and the texts of programs.
+
+    It stores each line with its output in a result, without the text of a program.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class StepCommands:
     async def _execute(self, line: str, result: record.CheckResult) -> record.Command:
         self._progress.update(f"{result.id}: {line}")
         line = self._images.line(line)
-        command = await self._target.execute(line, started_ms=self._recorder.now_ms())
+        command = await self._target.execute(with_programs(line), started_ms=self._recorder.now_ms())
+        command = msgspec.structs.replace(command, line=line)
         result.volatile.commands = [*result.volatile.commands, for_the_record(command)]
         return command

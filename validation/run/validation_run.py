@@ -44,7 +44,7 @@ from validation.run.showing import open_pages, show
 from validation.run.step_commands import StepCommands, StepFailed
 from validation.run.upkeep import NodeUpkeep
 from validation.scenario.commands import Action, Submit
-from validation.scenario.images import NO_MAP, images_of
+from validation.scenario.images import NO_MAP, images_of, unnamed_image
 from validation.scenario.loaded import LoadedScenario, LoadedStep
 from validation.targets.base import Target
 from validation.targets.recorder import Recorder
@@ -192,6 +192,11 @@ class ValidationRun:
             not_applicable = not_applicable or self.acceptance.excludes_scenario(check.scenario)
         if not_applicable:
             return Circumstances(not_applicable=not_applicable)
+        unnamed = unnamed_image(check.scenario, self._images)
+        if unnamed:
+            return Circumstances(
+                unfinished=f"not run: name the image {unnamed} under validation.images of the site file"
+            )
         if check.layer:
             return await self._examine(check.layer, result)
         if check.api:
@@ -299,7 +304,7 @@ class ValidationRun:
             await self._leave()
         self._group = check.group
         self._history = []
-        if check.layer:
+        if check.layer or unnamed_image(check.scenario, self._images):
             self._group_from = 0
             return
         self._blocked = self._unusable or (self._blocked if self.options.fail_fast else "")
@@ -327,7 +332,11 @@ class ValidationRun:
         If that fails, raises TargetError, and no step can run.
         """
         scenarios = {check.scenario.id: check.scenario for check in self.checks}
-        applying = [one for one in scenarios.values() if not self.acceptance.excludes_scenario(one)]
+        applying = [
+            one
+            for one in scenarios.values()
+            if not self.acceptance.excludes_scenario(one) and not unnamed_image(one, self._images)
+        ]
         names = images_of(applying)
         try:
             await pull_before_the_clock(self.target, self.recorder, self._images, names, self.progress)

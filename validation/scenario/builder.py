@@ -4,10 +4,12 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
 from validation.judge.api.api_checks import API_CHECKS
 from validation.judge.api.containers import LOG, SHELL, VOLUMES
 from validation.judge.evidence import Evidence
-from validation.judge.training.training_job import TrainingJob
+from validation.judge.training.training_job import DIGESTS, TrainingJob
 from validation.judge.use.utilization import MAX_GAP_MS, Standard
 from validation.judge.views.lists import JOBS, VIEWS, is_view, job_of
 from validation.scenario.commands import Action, demands
@@ -73,7 +75,7 @@ class Builder:
             projects=projects,
             steps=steps,
             errata=self._errata(),
-            training=self._training(),
+            training=self._training(cluster),
             utilization=self._utilization(cluster),
             node_types=node_types,
         )
@@ -167,7 +169,7 @@ class Builder:
         if (project, workload) not in {(demand.project, demand.name) for demand in demands(self.history)}:
             raise self.document.error(place, f"no step leaves a job `{workload}` in `{project}`")
 
-    def _training(self) -> LoadedTraining | None:
+    def _training(self, cluster: Cluster) -> LoadedTraining | None:
         """Return the job whose result is judged, None if there is none. The job must exist after the last step."""
         training = self.scenario.training
         if training is None:
@@ -176,6 +178,9 @@ class Builder:
         job = TrainingJob(
             training.project, training.workload, training.device, training.devices, training.mounts
         )
+        if training.result == DIGESTS:
+            every = cluster.nodes * cluster.gpus_per_node
+            job = msgspec.structs.replace(job, devices=every, result=DIGESTS)
         return LoadedTraining(
             job, training.source, self.document.duration_ms(("training", "within"), training.within)
         )

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from validation.scenario.commands import Submit, parse
 from validation.scenario.loaded import LoadedScenario
@@ -33,6 +34,14 @@ class ImageMap:
 
 
 NO_MAP = ImageMap()
+OF_SITE: Final = "site/"
+"""Begin of the name of an image that only the site file can name. Without that name, its scenario does not run."""
+
+
+def unnamed_image(scenario: LoadedScenario, images: ImageMap) -> str:
+    """Return the first image of the scenario that only the site could name, and did not; empty if there is none."""
+    names = images_of([scenario])
+    return next((name for name in names if name.startswith(OF_SITE) and images.image(name) == name), "")
 
 
 def whole_name(name: str) -> str:

@@ -115,11 +115,11 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="came
 
 
 class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A job of the scenario whose result is judged (`validation.workloads.resnet50`), and which must exist at most
-    `within` after the last step.
+    """A job of the scenario whose result is judged (`validation.workloads`), and which must exist at most `within`
+    after the last step.
 
     It must have trained on this number of `devices` of a kind. `mounts` is the number of mounts over which its data
-    must have come, 0 for any.
+    must have come, 0 for any. With the `result` digests, the job must have used all GPUs of the cluster.
     """
 
     project: str
@@ -129,6 +129,7 @@ class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     devices: int = 1
     mounts: int = 0
     within: str = "30m"
+    result: Literal["training", "digests"] = "training"
 
 
 class Utilization(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

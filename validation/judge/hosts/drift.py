@@ -7,7 +7,7 @@ import msgspec
 
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.host_facts import of_faults, some
-from validation.judge.hosts.repairs import Repair, needs
+from validation.judge.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 NO_BASELINE: Final = Judgement(

@@ -4,7 +4,7 @@ import re
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from validation.judge.hosts.repairs import Repair
+from validation.judge.repairs import Repair
 from validation.judge.verdict import Verdict
 
 

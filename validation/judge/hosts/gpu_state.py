@@ -23,7 +23,7 @@ from validation.judge.hosts.gpu_elements import (
 )
 from validation.judge.hosts.host_facts import HostGpu, HostGpus, System, all_gpus, some
 from validation.judge.hosts.host_layer import DeclaredHost, system_of
-from validation.judge.hosts.repairs import Repair, needs
+from validation.judge.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.group_search import Outcome, bits, max_tests
 from validation.judge.hosts.host_facts import NAMED
-from validation.judge.hosts.repairs import Repair, needs
+from validation.judge.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.host_facts import NO_HOST, of_faults, some
-from validation.judge.hosts.repairs import Repair, needs
+from validation.judge.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 

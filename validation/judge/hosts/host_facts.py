@@ -9,7 +9,7 @@ import msgspec
 
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.host_compare import below_median
-from validation.judge.hosts.repairs import Repair, needs
+from validation.judge.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 NO_HOST: Final = Judgement(Verdict.ERROR, "no host answered")

@@ -19,7 +19,7 @@ from validation.judge.hosts.host_facts import (
     some,
 )
 from validation.judge.hosts.host_layer import DeclaredHost, hosts_with_systems, system_of
-from validation.judge.hosts.repairs import Repair, needs
+from validation.judge.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 SWITCHED: Final = "nvswitch"

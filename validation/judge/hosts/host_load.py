@@ -6,7 +6,7 @@ from typing import Final
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.host_compare import below_median, median
 from validation.judge.hosts.host_facts import HostGpu, HostGpus, all_gpus, of_faults, some
-from validation.judge.hosts.repairs import Repair, needs
+from validation.judge.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 CLOCK_PERCENT: Final = 80

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.host_facts import KernelLog, of_faults, some
-from validation.judge.hosts.repairs import needs, of_fault
+from validation.judge.repairs import needs, of_fault
 from validation.judge.verdict import Verdict
 
 MAX_LINE_CHARACTERS = 160

@@ -9,7 +9,7 @@ from typing import Final
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.host_compare import below_median
 from validation.judge.hosts.host_facts import NO_HOST, BurnIn, Mount, Threshold, find_threshold, of_faults
-from validation.judge.hosts.repairs import Repair, needs
+from validation.judge.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 SPREAD_PERCENT: Final = 5

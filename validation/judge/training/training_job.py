@@ -11,6 +11,7 @@ from validation.judge.check_verdict import Circumstances, Judgement, Window, jud
 from validation.judge.events import Event, GpusSeen, OutputSeen
 from validation.judge.evidence import NO_EVIDENCE, Evidence, shortfall
 from validation.judge.timeline import Timeline
+from validation.judge.training.digests import judge_digests
 from validation.judge.training.training_result import (
     TrainingResult,
     describe,
@@ -23,6 +24,7 @@ from validation.judge.verdict import Verdict
 
 RESNET50: Final = "resnet50"
 MOUNTS: Final = "mounts"
+DIGESTS: Final = "digests"
 SECOND_MS: Final = 1000
 """The kubelet reports times in whole seconds, so the real run time can be one second longer than their difference."""
 
@@ -30,6 +32,8 @@ SECOND_MS: Final = 1000
 class TrainingJob(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The job whose result is judged, the devices on which it must have trained, and the number of `mounts` of its
     data.
+
+    With the `result` digests, its pods repeat exact computations on all `devices`. Other jobs do not have this key.
     """
 
     project: str
@@ -37,10 +41,13 @@ class TrainingJob(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     device: Literal["gpu", "cpu"]
     devices: int
     mounts: int = 0
+    result: Literal["digests"] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def checks(self) -> tuple[str, ...]:
         """The checks that judge the job's result."""
+        if self.result == DIGESTS:
+            return (DIGESTS,)
         return (RESNET50, MOUNTS) if self.mounts else (RESNET50,)
 
 
@@ -102,6 +109,9 @@ def judge_job(
 
 
 def _judge_outputs(check: JobCheck, outputs: Sequence[OutputSeen], during: Sequence[Event]) -> Judgement:
+    if check.name == DIGESTS:
+        unread = _unread(outputs)
+        return unread or judge_digests(check.job.device, check.job.devices, outputs, during)
     read = [(output, result) for output in outputs if (result := parse(output.line)) is not None]
     fault = _fault(check.job, outputs, read)
     if fault is not None:
@@ -121,21 +131,29 @@ def _fault(
     job: TrainingJob, outputs: Sequence[OutputSeen], read: Sequence[tuple[OutputSeen, TrainingResult]]
 ) -> Judgement | None:
     """Return the verdict on a job that did not print exactly one document of a successful run. None if it did."""
-    unread = next((output for output in outputs if output.problem), None)
-    failed = next((output for output in outputs if output.exit_code), None)
+    unread = _unread(outputs, read)
     if unread is not None:
-        return Judgement(Verdict.ERROR, f"the output of {unread.pod} could not be read: {unread.problem}")
-    if failed is not None:
-        reason = next(
-            (f": {result.ended}: {result.reason}" for output, result in read if output is failed), ""
-        )
-        return Judgement(Verdict.FAIL, f"{failed.pod} ended with exit code {failed.exit_code}{reason}")
+        return unread
     if len(read) != 1:
         return Judgement(
             Verdict.FAIL, f"{job.workload} printed {len(read)} documents of a training run, not one"
         )
     contradiction = _contradiction(job, *read[0])
     return Judgement(Verdict.FAIL, contradiction) if contradiction else None
+
+
+def _unread(
+    outputs: Sequence[OutputSeen], read: Sequence[tuple[OutputSeen, TrainingResult]] = ()
+) -> Judgement | None:
+    """Return the verdict on a job of which an output is unknown or a pod failed; None if there is no such pod."""
+    unknown = next((output for output in outputs if output.problem), None)
+    failed = next((output for output in outputs if output.exit_code), None)
+    if unknown is not None:
+        return Judgement(Verdict.ERROR, f"the output of {unknown.pod} could not be read: {unknown.problem}")
+    if failed is None:
+        return None
+    reason = next((f": {result.ended}: {result.reason}" for output, result in read if output is failed), "")
+    return Judgement(Verdict.FAIL, f"{failed.pod} ended with exit code {failed.exit_code}{reason}")
 
 
 def parse(line: str) -> TrainingResult | None:
