@@ -352,6 +352,10 @@ class WitnessedTarget(FakeTarget):
         """Return the GPUs on which the driver shows a process of the pod."""
         return self.given(pod)
 
+    def uuid(self, node: str, index: int) -> str:
+        """Return the UUID of the GPU as the driver reports it; by default none."""
+        return ""
+
     def schedule(self) -> None:
         super().schedule()
         assert self.recorder is not None
@@ -363,6 +367,7 @@ class WitnessedTarget(FakeTarget):
                     index,
                     tuple(f"{pod.namespace}/{pod.pod}" for pod in pods if index in self.given(pod)),
                     tuple(pod.uid for pod in pods if index in self.used(pod)),
+                    self.uuid(node, index),
                 )
                 for index in range(count)
             ]

@@ -13,6 +13,7 @@ from tests.validation.api_targets import (
     TooOldForClaims,
     TwoDefaultClasses,
 )
+from tests.validation.digests_targets import CorruptsSilently
 from tests.validation.fake_target import FakeTarget, HidesEvictions, SwapsDevices
 from tests.validation.training_targets import LeavesNothing
 from tests.validation.use_targets import LeavesOneIdle
@@ -228,6 +229,7 @@ TARGETS: Final[dict[str, Callable[[], FakeTarget]]] = {
     "forgets-its-promises": ForgetsItsPromises,
     "swaps-devices": SwapsDevices,
     "leaves-no-result": LeavesNothing,
+    "corrupts-silently": CorruptsSilently,
     "shows-what-is-not-so": ShowsWhatIsNotSo,
     "shows-another-container": ShowsAnotherContainer,
     "two-volumes": HasTwoVolumes,

@@ -15,6 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 from second_judge_api import judge_api  # type: ignore[import-not-found]
+from second_judge_digests import judge_digests  # type: ignore[import-not-found]
 from second_judge_hosts import judge_layer  # type: ignore[import-not-found]
 from second_judge_limits import Sessions, replay_limits  # type: ignore[import-not-found]
 from second_judge_pages import analytics_is  # type: ignore[import-not-found]
@@ -502,6 +503,9 @@ def judge_training(check: Json, events: list[Json]) -> str:  # noqa: PLR0911 - o
         return "FAIL" if late else "INCONCLUSIVE"
     if any(output["problem"] for output in outputs):
         return "ERROR"
+    if job.get("result") == "digests":
+        verdict = judge_digests(job, outputs)
+        return unless_gaps(window, events) if verdict == "PASS" else verdict
     results = [(output, result) for output in outputs if (result := training_result(output["line"]))]
     if any(output["exitCode"] for output in outputs) or len(results) != 1:
         return "FAIL"

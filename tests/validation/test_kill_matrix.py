@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.validation.digests_targets import DIGESTS, with_image
 from tests.validation.host_defects import HOST_DEFECTS, NAMES
 from tests.validation.host_doubles import FakeHosts
 from tests.validation.mutant_targets import TARGETS, evicts_in
@@ -27,7 +28,8 @@ FILES = {
     "ignores-node-groups": [SHIPPED / "muster" / "affinity.scenario.yaml"],
     "uses-cordoned-nodes": [SHIPPED / "muster" / "drained.scenario.yaml"],
     "forgets-its-promises": [SHIPPED / "muster" / "restarted.scenario.yaml"],
-    "leaves-no-result": [NETAPP1, SMALL],
+    "leaves-no-result": [NETAPP1, SMALL, DIGESTS],
+    "corrupts-silently": [DIGESTS],
     "shows-what-is-not-so": [TR4858],
     "shows-another-container": [TR4858],
     "two-volumes": [TR4858],
@@ -40,6 +42,8 @@ FILES = {
     "nobody-leads": [INSTALLATION],
 }
 """The scenarios that show each defect. A defect without an entry shows in the scenario VICTIM."""
+NEED_AN_IMAGE = {"leaves-no-result": with_image, "corrupts-silently": with_image}
+"""The hosts of the site of each defect that shows only with an image that the site names."""
 TRANSIENT = ("overbooks-a-node", "holds-a-gpu-twice", "interactive-beyond-quota")
 
 
@@ -60,7 +64,8 @@ def test_every_defect_of_the_matrix_is_put_in() -> None:
 
 @pytest.mark.parametrize("name", sorted(TARGETS))
 def test_the_named_check_is_the_one_that_fails(name: str, tmp_path: Path) -> None:
-    chosen = settings(tmp_path / "r", TARGETS[name], profile="current", patience_percent=10)
+    hosts = NEED_AN_IMAGE.get(name)
+    chosen = settings(tmp_path / "r", TARGETS[name], profile="current", patience_percent=10, open_hosts=hosts)
     paths = FILES.get(name, [VICTIM])
     code, report = run_command(paths, chosen)
     assert code == 1
@@ -115,7 +120,10 @@ def steps() -> list[tuple[str, int, Path]]:
 def test_each_step_notices_an_unexpected_eviction(
     check: str, number: int, path: Path, tmp_path: Path
 ) -> None:
-    chosen = settings(tmp_path / "r", evicts_in(number), profile="current", patience_percent=10)
+    hosts = with_image if path == DIGESTS else None
+    chosen = settings(
+        tmp_path / "r", evicts_in(number), profile="current", patience_percent=10, open_hosts=hosts
+    )
     code, report = run_command([path], chosen, f"{check.partition('/')[0]}")
     assert code == 1
     assert [step for step in failed(report) if "/invariant/" not in step] == [check]

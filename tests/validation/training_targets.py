@@ -34,6 +34,10 @@ class _Trains(FakeTarget):
         """Return the last lines of the job's containers."""
         return [msgspec.json.encode(document(workload)).decode()]
 
+    def lines_of(self, pod: PodSeen) -> list[str]:
+        """Return the last lines of the pod's containers."""
+        return self.lines(pod.workload)
+
     async def problem(self) -> str:
         """End the jobs at the end of the step. Return an empty text: no problem."""
         assert self.recorder is not None
@@ -46,7 +50,7 @@ class _Trains(FakeTarget):
     def _end(self, pod: PodSeen) -> None:
         assert self.recorder is not None
         self.tell(pod, change="modified", phase="Succeeded")
-        for line in self.lines(pod.workload):
+        for line in self.lines_of(pod):
             self.recorder.record(
                 OutputSeen(
                     self.recorder.now_ms(),

@@ -13,10 +13,10 @@ import importlib.util
 import json
 import multiprocessing
 import os
-import struct
 import subprocess
 import sys
 import time
+from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
@@ -97,7 +97,7 @@ class Plain:
 
     def matrix(self, rows: int, columns: int, content: bytes, *, half: bool) -> Any:  # noqa: ARG002 - its results are exact in float16, too
         """Return a matrix of the signed bytes in `content`."""
-        values = [float(value) for value in struct.unpack(f"{len(content)}b", content)]
+        values = [float(value) for value in array("b", content)]
         return [values[row * columns : (row + 1) * columns] for row in range(rows)]
 
     def product(self, left: Any, right: Any) -> Any:
@@ -131,7 +131,7 @@ class Plain:
 
     def content(self, matrix: Any) -> bytes:
         """Return the bytes of all elements."""
-        return b"".join(struct.pack(f"<{len(row)}f", *[value + 0.0 for value in row]) for row in matrix)
+        return b"".join(array("f", [value + 0.0 for value in row]).tobytes() for row in matrix)
 
 
 class _Tensors:
