@@ -9,6 +9,7 @@ import msgspec
 
 from validation.catalogue.catalogue import Content
 from validation.forms import PAGE, TABLE, page, table
+from validation.judge.training.digests import DigestsResult
 from validation.judge.training.training_result import TrainingResult
 from validation.report.log import Entry
 from validation.report.record import Report
@@ -19,6 +20,7 @@ SCHEMAS: dict[Path, tuple[str, Any]] = {
     ROOT / "report" / "events.schema.json": ("A line of events.jsonl, the log of a run", Entry),
     ROOT / "catalogue" / "catalogue.schema.json": ("The catalogue of requirements", Content),
     ROOT / "workloads" / "resnet50" / "result.schema.json": ("The result of a training run", TrainingResult),
+    ROOT / "workloads" / "digests.schema.json": ("Digests of exact computations on devices", DigestsResult),
 }
 
 

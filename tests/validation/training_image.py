@@ -1,4 +1,6 @@
-"""Builds an OCI archive of an image with TensorFlow and the training workload from the files of this installation."""
+"""Builds OCI archives of images from the files of this installation: Python, with TensorFlow and the training workload,
+or alone.
+"""
 
 import gzip
 import io
@@ -6,7 +8,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -25,19 +27,27 @@ _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "PYTHONPATH": "/muster:/
 
 
 def build(directory: Path) -> Path:
-    """Write the archive into the directory, and return it."""
+    """Write the archive of the image with TensorFlow into the directory, and return it."""
+    return _archive(directory, NAME, _layer(PACKAGES, NEEDED))
+
+
+def build_python(directory: Path, name: str) -> Path:
+    """Write the archive of an image of this name into the directory, and return it. The image has Python alone."""
+    return _archive(directory, name, _layer((), ()))
+
+
+def _archive(directory: Path, name: str, layer: bytes) -> Path:
     layout = oci.Layout(directory / "layout")
-    layer = _layer()
     config = {"config": {"Env": [f"{key}={value}" for key, value in _ENVIRONMENT.items()], "Cmd": ["python"]}}
     packed = gzip.compress(layer, compresslevel=1)
-    layout.write_index({NAME: layout.add_image(config, [(oci.sha256(layer), packed)], compressed=True)})
+    layout.write_index({name: layout.add_image(config, [(oci.sha256(layer), packed)], compressed=True)})
     archive = directory / "training.oci.tar"
     with tarfile.open(archive, "w") as target:
         target.add(directory / "layout", arcname=".")
     return archive
 
 
-def _layer() -> bytes:
+def _layer(packages: Sequence[str], needed: Sequence[str]) -> bytes:
     buffer = io.BytesIO()
     interpreter = Path(sys.base_prefix)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -49,13 +59,14 @@ def _layer() -> bytes:
         binary = interpreter / "bin" / version
         layer.add(binary, arcname=str(binary))
         _add_tree(layer, interpreter / "lib" / version, str(interpreter / "lib" / version))
-        for package in PACKAGES:
+        for package in packages:
             _add_tree(layer, ROOT / package, f"muster/{package}")
-        for path, inside in _installed():
+        for path, inside in _installed(needed):
             layer.add(path, arcname=f"packages/{inside}")
         for library in _libraries(binary):
             layer.add(library.resolve(), arcname=str(library))
         _add_link(layer, "usr/local/bin/python", str(binary))
+        _add_link(layer, "usr/local/bin/python3", str(binary))
         _add_link(layer, "netapp/scripts/run.py", "/muster/validation/workloads/resnet50/run.py")
     return buffer.getvalue()
 
@@ -73,9 +84,9 @@ def _add_link(layer: tarfile.TarFile, name: str, target: str) -> None:
     layer.addfile(entry)
 
 
-def _installed() -> Iterator[tuple[Path, str]]:
+def _installed(needed: Sequence[str]) -> Iterator[tuple[Path, str]]:
     """Yield the files of the required distributions, with their paths below site-packages."""
-    waiting, seen = list(NEEDED), set[str]()
+    waiting, seen = list(needed), set[str]()
     while waiting:
         name = waiting.pop().lower().replace("_", "-")
         if name in seen:

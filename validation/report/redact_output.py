@@ -12,8 +12,8 @@ UNKNOWN = "unknown"
 
 
 def without_addresses(output: OutputSeen) -> OutputSeen:
-    """Return the output of a job without its command line, the servers of its data, the registry of its image, and
-    the UUIDs of its GPUs.
+    """Return the output of a job without its command line, without servers and registry, and without UUIDs of
+    GPUs.
     """
     line = _of_training(output.line) or _of_digests(output.line)
     return msgspec.structs.replace(output, line=line, image=output.image.rpartition("@")[2])

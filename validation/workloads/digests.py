@@ -76,7 +76,7 @@ class Library(Protocol):
         """Return the difference."""
 
     def times(self, left: Any, right: Any) -> Any:
-        """Return the product of each element with the element at its place."""
+        """Return the products of the elements in each row and column."""
 
     def sign(self, matrix: Any) -> Any:
         """Return -1, 0 or 1 for each element."""
@@ -116,7 +116,7 @@ class Plain:
         ]
 
     def times(self, left: Any, right: Any) -> Any:
-        """Return the product of the elements at each place."""
+        """Return the products of the elements in each row and column."""
         return [
             [one * other for one, other in zip(*rows, strict=True)] for rows in zip(left, right, strict=True)
         ]
@@ -142,7 +142,7 @@ class _Tensors:
         return left - right
 
     def times(self, left: Any, right: Any) -> Any:
-        """Return the product of the elements at each place."""
+        """Return the products of the elements in each row and column."""
         return left * right
 
 
