@@ -51,6 +51,7 @@ def test_gpus_with_equal_results_pass(tmp_path: Path) -> None:
 
 
 N1, N2 = ("n1", 2), ("n2", 5)
+WRONG = next(iter(always_wrong()["product"]))
 GPU2, GPU5 = f"n1 GPU 2 ({uuid(*N1)})", f"n2 GPU 5 ({uuid(*N2)})"
 EVERY: dict[tuple[str, int], dict[str, Any]] = {
     (node, index): {} for node in ("n1", "n2") for index in range(8)
@@ -74,7 +75,7 @@ EVERY: dict[tuple[str, int], dict[str, Any]] = {
         (
             computing({N1: {**OTHER_GPU, "digests": always_wrong()}, N2: OTHER_GPU}),
             "FAIL",
-            f"{GPU2} is a suspect: 2 different results of product, without a majority {REPLACE}; {GPU5} is a suspect",
+            f"{GPU2} is a suspect: product is {WRONG[:8]}, of 2 results without a majority {REPLACE}; {GPU5} is",
         ),
         (computing({N2: OTHER_GPU}), "INCONCLUSIVE", f"{GPU5} is the only one of its kind: a constant defect"),
         (computing({N2: {"library": "PyTorch 2.8.0"}}), "INCONCLUSIVE", f"{GPU5} is the only one of its kind"),

@@ -161,9 +161,7 @@ def _outvoted(computation: str, steady: Sequence[_Device]) -> Iterator[str]:
     has_majority = number * 2 > len(digests)
     for name, digest in digests.items():
         if not has_majority:
-            finding = (
-                f"{name} is a suspect: {len(votes)} different results of {computation}, without a majority"
-            )
+            finding = f"{name} is a suspect: {computation} is {digest[:8]}, of {len(votes)} results without a majority"
             yield needs(finding, Repair.REPLACE)
         elif digest != usual:
             finding = f"{name}: another result of {computation} than {number} devices of its kind"
