@@ -171,7 +171,7 @@ def test_the_shipped_scenarios_are_a_chain_of_the_paper_one_of_projects_and_isol
         projects,
     ]
     assert groups[-1] == ["hosts-after"]
-    assert len(groups) == 25
+    assert len(groups) == 26
 
 
 def test_every_shipped_expectation_follows_from_quotas_alone() -> None:
