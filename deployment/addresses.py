@@ -14,7 +14,7 @@ SERVICE_SUBNET: Final = "10.233.0.0/18"
 _ADDRESSES: Final = frozenset(
     {"address", "node_address", "gateway", "management_lif", "data_lif", "servers", "upstream_dns"}
 )
-_NETWORKS: Final = frozenset({"pod_subnet", "service_subnet", "destination", "export_cidrs"})
+_NETWORKS: Final = frozenset({"pod_subnet", "service_subnet", "destination", "export_cidrs", "cidr"})
 _OF_MACHINES: Final = frozenset({"address", "node_address", "gateway", "management_lif", "data_lif"})
 _OF_PODS: Final = frozenset({"pod_subnet", "service_subnet"})
 _NUMBERS: Final = re.compile(r"[0-9.]+")
@@ -54,6 +54,10 @@ def fixed(site: Site) -> Iterator[tuple[Place, str, str]]:
         yield ("hosts", name, "address"), name, host["address"]
         if "node_address" in host:
             yield ("hosts", name, "node_address"), f"the node {name}", host["node_address"]
+        for interface, entry in host.get("interfaces", {}).items():
+            if "address" in entry:
+                place: Place = ("hosts", name, "interfaces", interface, "address")
+                yield place, f"{interface} of {name}", entry["address"]
     for name, switch in site.get("network", "switches", default={}).items():
         yield ("network", "switches", name, "address"), name, switch["address"]
     place = ("storage", "ontap")

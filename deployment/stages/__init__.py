@@ -14,6 +14,7 @@ from deployment.stages import (
     docker,
     dra,
     driver,
+    host_network,
     nexus,
     nfs_client,
     ontap,
@@ -29,6 +30,7 @@ from deployment.stages.definition import StageDefinition
 
 STAGES: Final[tuple[StageDefinition, ...]] = (
     preflight.STAGE,
+    host_network.STAGE,
     bundle.STAGE,
     nexus.STAGE,
     ontap.STAGE,

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Final
 
 from deployment import vulnerabilities
 from deployment.site import Finding, Site
-from deployment.stages import container_toolkit, deepops, driver, ontap
+from deployment.stages import container_toolkit, deepops, driver, host_network, ontap
 from deployment.stages.definition import StageDefinition, Variables
 from deployment.stages.runtime import container_runtime
 from deployment.stages.words import count
@@ -34,7 +34,7 @@ class Preflight(StageDefinition):
             "preflight_mtu": site.get("network", "mtu"),
             "preflight_kubernetes": None if installs_kubernetes else site.versions["kubernetes"],
             "preflight_storage_addresses": [lif["address"] for lif in lifs],
-            "preflight_storage_comes": ontap.STAGE.is_in(site),
+            "preflight_storage_comes": ontap.STAGE.is_in(site) or host_network.STAGE.is_in(site),
             "preflight_upstream_dns": site.get("kubernetes", "upstream_dns"),
             "preflight_container_runtime": container_runtime(site) if installs_kubernetes else None,
             "preflight_refused": vulnerabilities.rows("refused"),

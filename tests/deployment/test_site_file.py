@@ -341,7 +341,7 @@ def test_the_plan_names_the_effects_the_hosts_and_the_missing_parts(site: SiteUn
     site.directory = INVENTORIES / "current"
     planned = site.call("plan").stdout
     assert PLAN in planned
-    assert planned.endswith("9 of 13 stages would run; a plan asks no host and changes nothing.\n")
+    assert planned.endswith("9 of 14 stages would run; a plan asks no host and changes nothing.\n")
 
 
 def test_the_plan_says_when_nothing_announces_gpus(site: SiteUnderTest) -> None:

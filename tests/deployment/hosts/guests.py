@@ -3,9 +3,10 @@
     python -m tests.deployment.hosts.guests create jammy NAME --owner PID --gpus 1db5 --inventory FILE
     python -m tests.deployment.hosts.guests destroy NAME
 
-A guest has systemd, its own disk, and no network but the host's loopback. It installs packages from a folder
-(`repository`). It can reboot, and a test can cut its power. A guest belongs to the process that requested it. Each
-process that makes guests first removes those whose owner has ended, so that even a killed test leaves nothing.
+A guest has systemd, its own disk, and no network but the host's loopback, unless it gets `ports` of its own. It
+installs packages from a folder (`repository`). It can reboot, and a test can cut its power. A guest belongs to the
+process that requested it. Each process that makes guests first removes those whose owner has ended, so that even a
+killed test leaves nothing.
 """
 
 import argparse
@@ -52,7 +53,7 @@ _DMIDECODE = """#!/bin/sh
 [ "$*" != "-s system-product-name" ] || cat /srv/hardware/dmi/product_name
 """
 _SSHD = """Port {port}
-ListenAddress 127.0.0.1
+ListenAddress {address}
 HostKey /etc/ssh/ssh_host_ed25519_key
 UsePAM no
 PidFile none
@@ -97,7 +98,8 @@ def folder() -> Path:
 class Guest:
     """A running machine. Its SSH server listens on `port` of loopback.
 
-    `product` is the name in its firmware, `gpus` are the PCI device ids of its GPUs.
+    `product` is the name in its firmware, `gpus` are the PCI device ids of its GPUs. `ports` is the number of its
+    interfaces eth0, eth1, … in a network namespace of its own; this machine reaches it at `address` over eth0.
     """
 
     name: str
@@ -107,6 +109,7 @@ class Guest:
     gpus: tuple[str, ...] = ()
     product: str = ""
     port: int = 0
+    ports: int = 0
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -130,6 +133,20 @@ class Guest:
         return folder() / f"{self.name}.known_hosts"
 
     @property
+    def network(self) -> str:
+        """The network between this machine and eth0, without its last number, of the range of RFC 2544."""
+        return f"198.18.{self.owner % 250}"
+
+    @property
+    def address(self) -> str:
+        """The address of the guest's SSH server."""
+        return f"{self.network}.2" if self.ports else "127.0.0.1"
+
+    def peer(self, number: int) -> str:
+        """Return the name of this machine's end of a port."""
+        return f"mp{self.owner}-{number}"
+
+    @property
     def leader(self) -> int:
         """The process id of the guest's init. It changes at each boot, and is 0 while there is none."""
         return child_of(child_of(self.monitor))
@@ -137,7 +154,18 @@ class Guest:
     def start(self) -> None:
         """Boot, and wait until systemd has started everything. Raises Unusable."""
         binds = [f"--bind-ro={self.repository}:/srv/packages"] if self.repository else []
-        options = ["-q", "-D", str(self.disk), "-M", self.name, "--register=no", "--keep-unit", *binds]
+        links = [f"--network-veth-extra={self.peer(number)}:eth{number}" for number in range(self.ports)]
+        options = [
+            "-q",
+            "-D",
+            str(self.disk),
+            "-M",
+            self.name,
+            "--register=no",
+            "--keep-unit",
+            *links,
+            *binds,
+        ]
         with (folder() / f"{self.name}.log").open("a") as log:
             self._process = subprocess.Popen(
                 ["sh", "-c", MONITOR, "sh", *options, "--boot"],
@@ -149,6 +177,10 @@ class Guest:
         self.monitor = self._process.pid
         self.save()
         self.wait_until_up()
+        for number in range(self.ports):
+            call(["ip", "link", "set", "dev", self.peer(number), "mtu", "9000", "up"])
+        if self.ports:
+            call(["ip", "address", "add", f"{self.network}.1/24", "dev", self.peer(0)])
 
     def wait_until_up(self, after: str = "") -> None:
         """Wait until the guest has booted; with `after`, until its boot id differs from that one. Raises Unusable."""
@@ -221,7 +253,7 @@ class Guest:
     def inventory(self) -> str:
         """Return an inventory with this guest."""
         variables = {
-            "ansible_host": "127.0.0.1",
+            "ansible_host": self.address,
             "ansible_port": self.port,
             "ansible_user": "root",
             "ansible_ssh_private_key_file": str(self.key_file),
@@ -296,16 +328,28 @@ def _give_site(guest: Guest) -> None:
 
 
 def _give_ssh(guest: Guest) -> None:
+    listening = "0.0.0.0" if guest.ports else guest.address  # noqa: S104 - in a namespace of its own
     with socket.create_server(("127.0.0.1", 0)) as free:
         guest.port = free.getsockname()[1]
     call(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(guest.key_file)])
     write_file(
         guest.disk / "root/.ssh/authorized_keys", guest.key_file.with_suffix(".key.pub").read_text(), 0o600
     )
-    write_file(guest.disk / "etc/ssh/guest_config", _SSHD.format(port=guest.port))
+    write_file(guest.disk / "etc/ssh/guest_config", _SSHD.format(port=guest.port, address=listening))
     add_unit(guest.disk, "guest-ssh.service", _SSH_UNIT, "multi-user.target")
     own = (guest.disk / "etc/ssh/ssh_host_ed25519_key.pub").read_text()
-    guest.known_hosts.write_text(f"[127.0.0.1]:{guest.port} {own}")
+    guest.known_hosts.write_text(f"[{guest.address}]:{guest.port} {own}")
+
+
+def _give_network(guest: Guest) -> None:
+    """Give eth0 its address by netplan. A guest has no udev, which netplan calls."""
+    entry = {"dhcp4": False, "optional": True, "addresses": [f"{guest.address}/24"]}
+    write_file(
+        guest.disk / "etc/netplan/50-site.yaml",
+        yaml.safe_dump({"network": {"ethernets": {"eth0": entry}}}),
+        0o600,
+    )
+    write_file(guest.disk / "usr/local/sbin/udevadm", "#!/bin/sh\n", 0o755)
 
 
 def add_unit(disk: Path, name: str, text: str, target: str) -> None:
@@ -340,18 +384,20 @@ def sweep(owner: int | None = None) -> None:
                     guest.destroy()
 
 
-def create(suite: str, guest: Guest) -> Guest:
-    """Make the disk of a guest with an Ubuntu release, and boot it. Raises Unusable."""
+def create(suite: str, guest: Guest, more: tuple[str, ...] = ()) -> Guest:
+    """Make the disk of a guest with an Ubuntu release and more packages, and boot it. Raises Unusable."""
     problem = missing()
     if problem:
         raise Unusable(problem)
     sweep()
-    origin = base(suite).root
+    origin = base(suite, more).root
     guest.save()
     _give_disk(guest, origin)
     give_hardware(guest.disk, guest.gpus, guest.product)
     _give_site(guest)
     _give_ssh(guest)
+    if guest.ports:
+        _give_network(guest)
     guest.start()
     return guest
 

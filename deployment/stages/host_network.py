@@ -1,0 +1,169 @@
+"""The stage host_network: bonds, VLANs, MTU and addresses of the hosts, as the site file says."""
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Final
+
+from deployment.site import Finding, Place, Site
+from deployment.stages import ontap
+from deployment.stages.definition import StageDefinition, Variables
+from deployment.stages.words import count, hosts_on_removal
+
+_KERNEL_MTU: Final = 1500
+"""MTU of an interface without its own value."""
+
+_Interfaces = Mapping[str, Mapping[str, Any]]
+
+
+class HostNetwork(StageDefinition):
+    """Applies where a host has `interfaces`. A host that is unreachable after a change restores its former network."""
+
+    name: ClassVar[str] = "host_network"
+
+    def missing_entry(self, site: Site) -> str:
+        return "" if any("interfaces" in host for host in site.hosts.values()) else "hosts.NAME.interfaces"
+
+    def problems(self, site: Site) -> Iterator[Finding]:
+        networks = _networks(site)
+        for name, network in networks.items():
+            gateway = site.get("network", "host_networks", name, "gateway")
+            if gateway is not None and not _is_host_of(gateway, network):
+                yield Finding(
+                    ("network", "host_networks", name, "gateway"),
+                    f"network.host_networks.{name}: the gateway {gateway} is no host of {network}: correct one of them",
+                )
+        for name, host in site.hosts.items():
+            place: Place = ("hosts", name, "interfaces")
+            interfaces = host.get("interfaces", {})
+            yield from _bond_problems(place, interfaces)
+            yield from _vlan_problems(place, interfaces)
+            yield from _address_problems(place, interfaces, networks)
+            gateways = [
+                each
+                for each, entry in interfaces.items()
+                if site.get("network", "host_networks", entry.get("network", ""), "gateway")
+            ]
+            if len(gateways) > 1:
+                yield Finding(
+                    (*place, gateways[1]),
+                    f"{name}: {' and '.join(gateways)} are in networks with a gateway: a host has one default route. "
+                    "Remove the other gateway",
+                )
+
+    def variables(self, site: Site) -> Variables:
+        roce = site.get("network", "roce", default={})
+        return {
+            "host_network_networks": site.get("network", "host_networks"),
+            "host_network_roce_priority": roce.get("cos"),
+            "host_network_roce_dscp": roce.get("dscp"),
+            "host_network_reaches_storage": None if ontap.STAGE.is_in(site) else self.is_in(site),
+        }
+
+    def host_variables(self, host: dict[str, Any]) -> Variables:
+        return {"host_network_interfaces": host.get("interfaces")}
+
+    def sentence(self, site: Site) -> str:
+        hosts = count(sum("interfaces" in host for host in site.hosts.values()), "host")
+        seconds = self.value(site, "host_network_seconds")
+        return (
+            f"interfaces of {hosts}, first on one; THE NETWORK OF A HOST IS DOWN FOR SECONDS. "
+            f"A host that muster does not reach afterwards restores its former network within {seconds} seconds"
+        )
+
+    def removal_sentence(self, site: Site) -> str:
+        return hosts_on_removal(site)
+
+
+def _networks(site: Site) -> dict[str, ipaddress.IPv4Network]:
+    """Return the networks of the hosts by name; without those that are no network, which `addresses` reports."""
+    networks = {}
+    for name, network in site.get("network", "host_networks", default={}).items():
+        try:
+            networks[name] = ipaddress.IPv4Network(network["cidr"])
+        except ValueError:
+            continue
+    return networks
+
+
+def _is_host_of(text: str, network: ipaddress.IPv4Network) -> bool:
+    """Whether a text is an address of a network, and neither the network itself nor its broadcast address."""
+    try:
+        address = ipaddress.IPv4Address(text)
+    except ValueError:
+        return False
+    ends = {network.network_address, network.broadcast_address} if network.prefixlen < 31 else set()
+    return address in network and address not in ends
+
+
+def _bond_problems(place: Place, interfaces: _Interfaces) -> Iterator[Finding]:
+    """Yield members of two bonds, and members that carry an address, a VLAN or a bond."""
+    owners: dict[str, str] = {}
+    for name, entry in interfaces.items():
+        here = (*place, name)
+        if "members" in entry and "parent" in entry:
+            yield Finding(
+                here, f"{name} has members and a parent: it is a bond or a VLAN, so remove one of them"
+            )
+        for member in entry.get("members", []):
+            other = owners.setdefault(member, name)
+            if other != name:
+                yield Finding(
+                    here, f"{member} is a member of {other} and of {name}: remove it from one of them"
+                )
+            elif member in interfaces:
+                yield Finding(
+                    here,
+                    f"{member} is a member of {name} and has an entry of its own: remove the entry, because the bond "
+                    "has MTU and addresses",
+                )
+
+
+def _vlan_problems(place: Place, interfaces: _Interfaces) -> Iterator[Finding]:
+    """Yield VLANs without a parent below them, or with a larger MTU than the parent."""
+    for name, entry in interfaces.items():
+        if "parent" not in entry:
+            continue
+        parent = interfaces.get(entry["parent"])
+        if parent is None or "parent" in parent:
+            yield Finding(
+                (*place, name, "parent"),
+                f"the parent of {name}, {entry['parent']}, is no bond and no interface of its host: add it",
+            )
+        elif entry.get("mtu", 0) > parent.get("mtu", _KERNEL_MTU):
+            yield Finding(
+                (*place, name, "mtu"),
+                f"{name} has the MTU {entry['mtu']}, and {entry['parent']} below it {parent.get('mtu', _KERNEL_MTU)}: "
+                f"give {entry['parent']} at least the MTU of its VLANs",
+            )
+        if entry.get("roce"):
+            yield Finding(
+                (*place, name, "roce"), f"{name} is a VLAN: set roce for {entry['parent']} below it"
+            )
+
+
+def _address_problems(
+    place: Place, interfaces: _Interfaces, networks: Mapping[str, ipaddress.IPv4Network]
+) -> Iterator[Finding]:
+    """Yield addresses outside of the declared network, and addresses that two interfaces of the host have."""
+    owners: dict[str, str] = {}
+    for name, entry in interfaces.items():
+        if "address" not in entry:
+            continue
+        here, address, network = (*place, name, "address"), entry["address"], networks.get(entry["network"])
+        if network is None:
+            yield Finding(
+                (*place, name, "network"),
+                f"{name}: there is no network {entry['network']}: declare it in network.host_networks with its cidr",
+            )
+        elif not _is_host_of(address, network):
+            yield Finding(
+                here,
+                f"{name}: {address} is no address of a host in the network {entry['network']} ({network}): "
+                "correct the address or name its network",
+            )
+        other = owners.setdefault(address, name)
+        if other != name:
+            yield Finding(here, f"{name} has the address of {other}, {address}: correct one of them")
+
+
+STAGE: Final = HostNetwork()

@@ -1,0 +1,149 @@
+"""The role host_network on a guest with interfaces of its own: a change, a change that cuts the controller off, and the
+way back.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.deployment.hosts import guests
+from tests.deployment.hosts.conftest import Host, Packages
+from tests.deployment.hosts.guests import Guest
+from tests.deployment.hosts.scenarios import SCENARIOS
+from tests.deployment.hosts.test_uninstall import FILES
+
+pytestmark = pytest.mark.installer
+SITE = "etc/netplan/50-site.yaml"
+PROBE = "ip link add probe0 type bond && ip link add link probe0 name probe0.7 type vlan id 7"
+
+
+@pytest.fixture
+def host(packages: Packages, tmp_path: Path) -> Iterator[Host]:
+    """Yield a guest with three interfaces; eth0 leads to this machine."""
+    scenario = SCENARIOS["ubuntu-24.04"]
+    name = f"network-{os.getpid()}"
+    guest = Guest(name, os.getpid(), repository=str(packages(scenario.suite)), ports=3)
+    try:
+        guests.create(scenario.suite, guest, ("iproute2", "netplan.io"))
+        guest.run(
+            "/usr/lib/systemd/systemd-networkd-wait-online", "--interface=eth0", "--timeout=250", check=True
+        )
+        yield Host(guest, scenario, tmp_path)
+    finally:
+        guest.destroy()
+
+
+def configured(host: Host, interfaces: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the variables of the role for these interfaces, and eth0 with its address."""
+    management = {"network": "site", "address": host.guest.address, "mtu": 1400}
+    networks = {
+        "site": {"cidr": f"{host.guest.network}.0/24"},
+        "data": {"cidr": "10.77.0.0/24"},
+    }
+    return {
+        "host_network_interfaces": {"eth0": management} | interfaces,
+        "host_network_networks": networks,
+    }
+
+
+def links(guest: Guest) -> dict[str, tuple[int, list[str]]]:
+    """Return MTU and IPv4 addresses of the guest's interfaces."""
+    shown = json.loads(guest.run("ip", "-json", "address", check=True).stdout)
+    return {
+        link["ifname"]: (
+            link["mtu"],
+            [
+                f"{each['local']}/{each['prefixlen']}"
+                for each in link["addr_info"]
+                if each["family"] == "inet"
+            ],
+        )
+        for link in shown
+    }
+
+
+def files(guest: Guest) -> list[str]:
+    """Return the files of the guest, without the bytecode of netplan and the messages of the last return."""
+    found = guest.run("sh", "-c", FILES, check=True).stdout.splitlines()
+    return [
+        each for each in found if "/__pycache__/" not in each and "/var/lib/muster-host-network/" not in each
+    ]
+
+
+def test_a_change_is_confirmed_or_taken_back_by_the_host_itself(host: Host) -> None:
+    guest = host.guest
+    refused = host.play("host_network", **configured(host, {"eth9": {"mtu": 9000}}))
+    assert "has no eth9: name in hosts" in refused.failures[0]
+    assert "eth0, eth1, eth2" in refused.failures[0]
+    assert refused.changes == []
+    before = links(guest), files(guest)
+
+    right = configured(host, {"eth1": {"network": "data", "address": "10.77.0.2", "mtu": 9000}})
+    predicted = host.play("host_network", arguments=("--check",), **right)
+    assert predicted.code == 0, predicted.failures
+    assert predicted.changes
+    assert (links(guest), files(guest)) == before
+    first = host.play("host_network", **right)
+    assert first.code == 0, first.failures
+    after = links(guest)
+    assert after["eth0"] == (1400, [f"{guest.address}/24"])
+    assert after["eth1"] == (9000, ["10.77.0.2/24"])
+    assert "addresses" not in (guest.disk / SITE).read_text()
+    assert not (guest.disk / "var/lib/muster-host-network").exists()
+    assert "muster-host-network" not in guest.run("systemctl", "list-timers", "--all", check=True).stdout
+    assert host.play("host_network", **right).changes == []
+
+    whole = files(guest)
+    wrong = configured(host, {"eth0": {"network": "data", "address": "10.77.0.99"}})
+    cut_off = host.play("host_network", host_network_seconds=15, **wrong)
+    assert cut_off.code != 0
+    assert "It has restored its former network by itself: correct hosts." in cut_off.failures[-1]
+    assert links(guest) == after
+    assert files(guest) == whole
+    again = host.play("host_network", **right)
+    assert again.code == 0, again.failures
+
+    removed = host.play("host_network", part="uninstall", **right)
+    assert removed.code == 0, removed.failures
+    assert links(guest) == before[0]
+    assert files(guest) == before[1]
+
+
+def test_a_file_that_netplan_refuses_is_taken_back_at_once(host: Host) -> None:
+    other = host.guest.disk / "etc/netplan/60-other.yaml"
+    other.write_text("network: {ethernets: {eth1: {}}, bonds: {bond7: {interfaces: [eth1]}}}\n")
+    other.chmod(0o600)
+    before = links(host.guest), other.read_text()
+    bond = configured(host, {"bond0": {"members": ["eth1", "eth2"]}})
+    refused = host.play("host_network", **bond)
+    assert "bond" in refused.failures[-1]
+    assert "It has restored its former network by itself" in refused.failures[-1]
+    assert (links(host.guest), other.read_text()) == before
+
+
+def test_bond_and_vlan_come_up_and_go(host: Host) -> None:
+    probed = subprocess.run(["unshare", "--net", "sh", "-c", PROBE], capture_output=True, check=False)
+    if probed.returncode != 0:
+        pytest.skip("the kernel of this machine has no bonds and VLANs")
+    before = links(host.guest)
+    wanted = configured(
+        host,
+        {
+            "bond0": {"members": ["eth1", "eth2"], "mode": "active-backup", "mtu": 9000},
+            "bond0.7": {"parent": "bond0", "vlan": 7, "mtu": 8000, "network": "data", "address": "10.77.0.2"},
+        },
+    )
+    first = host.play("host_network", **wanted)
+    assert first.code == 0, first.failures
+    after = links(host.guest)
+    assert (after["bond0"][0], after["eth1"][0], after["eth2"][0]) == (9000, 9000, 9000)
+    assert after["bond0.7"] == (8000, ["10.77.0.2/24"])
+    assert host.play("host_network", **wanted).changes == []
+    removed = host.play("host_network", part="uninstall", **wanted)
+    assert removed.code == 0, removed.failures
+    assert links(host.guest) == before
