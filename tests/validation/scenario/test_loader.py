@@ -85,7 +85,7 @@ def test_fractions_of_a_file_are_exact(tmp_path: Path) -> None:
             "kind: Scenario",
             "kind: Scenario\nviews: [job]",
             3,
-            "there are: jobs, nodes, projects, overview, analytics, jobs/PROJECT/NAME",
+            "unknown or repeated view `job`; there are: ",
         ),
         ("kind: Scenario", "kind: [", 4, "expected"),
         ("nodes: 1", "nodes: 09", 4, "Expected `int`, got `str`"),
