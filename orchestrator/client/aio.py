@@ -347,9 +347,10 @@ class AsyncClient:
         NotPossible, InvalidField, HalfEdited.
         """
         scope = await self.scope(project)
-        for owner in await self._editor.edit(scope, name, change, dry_run=dry_run):
-            return await self._jobs.edited(scope, owner, keeps_pods=not change.is_of_pods)
-        return await self.get_job(name, project=scope)
+        edited = await self._editor.edit(scope, name, change, dry_run=dry_run)
+        if not dry_run:
+            return await self.get_job(name, project=scope)
+        return await self._jobs.edited(scope, edited[0], keeps_pods=not change.is_of_pods)
 
     async def log(
         self,

@@ -96,7 +96,7 @@ class Editor:
     ) -> list[Job | StatefulSet]:
         """Change a workload: its priority at any time, its image and GPUs while no container of it runs.
 
-        With `dry_run`, return the workload as the API server would store it, else an empty list.
+        Return its changed objects, with `dry_run` as the API server would store them.
 
         Raises NoSuchWorkload, NotPossible, InvalidField, HalfEdited.
         """
@@ -114,7 +114,7 @@ class Editor:
             else:
                 changed = await self._change(scope, owner, change, dry_run=dry_run)
             edited.append(msgspec.convert(changed, type(owner)))
-        return edited if dry_run else []
+        return edited
 
     async def _finish_earlier(self, scope: Scope, name: str, *, dry_run: bool) -> None:
         """Finish an earlier edit that was interrupted after the deletion of its Job.

@@ -1,6 +1,6 @@
 """`Client.map`: runs a Python function for each of some parameters, as one indexed Job.
 
-The function and its parameters travel as an executable archive in a Secret of the job, with the caller's cloudpickle.
+A Secret of the job has the function and its parameters as an executable archive, with the caller's cloudpickle.
 Each pod runs `function_worker` from it.
 
 The results come back as JSON in the termination messages of the containers. They are no pickles, because other members

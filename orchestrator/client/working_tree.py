@@ -1,7 +1,8 @@
-"""The files of a working tree as an archive, which travels to the container of a job (`submit --code`).
+"""Packs the files of a working tree into an archive for the container of a job (`submit --code`).
 
-In a Git work tree these files travel: the tracked ones, and the new ones except hidden and ignored ones. Elsewhere: all
-files except hidden ones. Untracked `__pycache__` directories are left out. Git itself applies its ignore rules.
+In a Git work tree, the archive has the tracked files, and the new files that are neither hidden nor ignored. Elsewhere
+it has all files that are not hidden. Untracked `__pycache__` directories are left out. Git itself applies its ignore
+rules.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def pack_code(directory: Path | str) -> bytes:
     """Return the files of a working tree as a compressed tar archive of at most 1 MiB, for `Submission.code`.
 
     Symbolic links stay links. The files belong to root and can be read by all users. Raises InvalidField for a
-    directory that has no files or too many, and for a link to a file that does not travel.
+    directory that has no files or too many, and for a link to a file that is not in the archive.
     """
     root = Path(directory)
     if not root.is_dir():
@@ -50,7 +51,7 @@ def pack_code(directory: Path | str) -> bytes:
 
 
 class _Tree:
-    """The files of a directory that travel. `sizes` has their sizes in bytes by their path in the directory."""
+    """The files of a directory for the archive. `sizes` has their sizes in bytes by their path in the directory."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -100,7 +101,7 @@ class _Tree:
     # --- the choice of files ----------------------------------------------------------------------------
 
     def _listed(self, directory: Path) -> Iterator[str]:
-        """Yield the paths of the files that travel."""
+        """Yield the paths of the files for the archive."""
         if any((above / ".git").exists() for above in (directory.absolute(), *directory.absolute().parents)):
             yield from self._listed_by_git(directory)
         else:

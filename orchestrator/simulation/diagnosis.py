@@ -144,10 +144,10 @@ def holders_of(snapshot: Snapshot) -> list[Holder]:
     sizes = GpuSizes.of(snapshot.nodes)
     holders = []
     for workload in snapshot.workloads:
-        held = [pod for pod in workload.pods if pod.state is not PodState.PENDING]
-        gpu_milli = sum(sizes.held_milli(pod.request, pod.node) for pod in held)
+        held = _held_milli(workload, sizes)
+        gpu_milli = sum(held.values())
         if gpu_milli:
-            nodes = sorted({pod.node for pod in held if pod.node and sizes.held_milli(pod.request, pod.node)})
+            nodes = sorted(node for node, amount in held.items() if node and amount)
             holders.append(
                 Holder(
                     workload.project,
@@ -159,6 +159,15 @@ def holders_of(snapshot: Snapshot) -> list[Holder]:
                 )
             )
     return sorted(holders, key=lambda holder: (holder.project, -holder.gpu_milli, holder.name))
+
+
+def _held_milli(workload: Workload, sizes: GpuSizes) -> dict[str | None, int]:
+    """Return the `gpu_milli` that the workload holds, also by terminating pods, by node."""
+    held: dict[str | None, int] = {}
+    for pod in workload.pods:
+        if pod.state is not PodState.PENDING:
+            held[pod.node] = held.get(pod.node, 0) + sizes.held_milli(pod.request, pod.node)
+    return held
 
 
 def _lineage(snapshot: Snapshot, decision: Plan, project: str) -> Iterator[ProjectUsage]:
@@ -258,9 +267,7 @@ def _deletions(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy]:
     """
     sizes = GpuSizes.of(snapshot.nodes)
     held = {
-        other.id: sum(
-            sizes.held_milli(pod.request, pod.node) for pod in other.pods if pod.state is not PodState.PENDING
-        )
+        other.id: sum(_held_milli(other, sizes).values())
         for other in snapshot.workloads
         if other.project == workload.project and other.id != workload.id
     }

@@ -120,7 +120,7 @@ class Template:
         if twice := next((key for key in keys if keys.count(key) > 1), None):
             raise UsageError(f"{label} cannot be used: it sets {twice} twice")
         items = {str(key).replace("_", "-"): entry for key, entry in (values or {}).items()}
-        return {key: _field(self.where(key), key, entry) for key, entry in items.items()}
+        return {key: _field(self, key, entry) for key, entry in items.items()}
 
 
 def template_of(config_map: ConfigMap) -> Template:
@@ -225,17 +225,19 @@ def _keys(text: str) -> list[tuple[str, int]]:
     return [(str(key.value).replace("_", "-"), key.start_mark.line + 1) for key, _ in pairs]
 
 
-def _field(label: str, key: str, entry: Any) -> FlagDefault:
+def _field(template: Template, key: str, entry: Any) -> FlagDefault:
     if not isinstance(entry, dict):
-        return FlagDefault(_value(label, key, entry))
+        return FlagDefault(_value(template, key, entry))
     unknown = entry.keys() - {"required", "value"}
     required = entry.get("required", False)
     if unknown or not isinstance(required, bool):
-        raise UsageError(f"{label} cannot be used: {key} takes a value, or required: true|false and value")
-    return FlagDefault(_value(label, key, entry.get("value")), required)
+        raise UsageError(
+            f"{template.where(key)} cannot be used: {key} takes a value, or required: true|false and value"
+        )
+    return FlagDefault(_value(template, key, entry.get("value")), required)
 
 
-def _value(label: str, key: str, entry: Any) -> Value | tuple[Any, ...] | None:
+def _value(template: Template, key: str, entry: Any) -> Value | tuple[Any, ...] | None:
     if entry is None or isinstance(entry, str | int | bool):
         return entry
     if isinstance(entry, float):
@@ -243,7 +245,7 @@ def _value(label: str, key: str, entry: Any) -> Value | tuple[Any, ...] | None:
     if isinstance(entry, list) and all(isinstance(item, str | int | float) for item in entry):
         return tuple(entry)
     raise UsageError(
-        f"{label} cannot be used: {key} takes a text, a number, true or false, or a list of texts"
+        f"{template.where(key)} cannot be used: {key} takes a text, a number, true or false, or a list of texts"
     )
 
 

@@ -26,7 +26,7 @@ FUNCTION_PATH: Final = "/muster-function"
 """The directory of the program that runs a function of `Client.map`."""
 FUNCTION_FILE: Final = "function.pyz"
 MAX_CODE_BYTES: Final = 1 << 20
-"""The limit of Kubernetes for the data of a Secret, in which the archive of a working tree travels."""
+"""The limit of Kubernetes for the data of a Secret, which holds the archive of a working tree."""
 GIT_IMAGE: Final = "docker.io/alpine/git:v2.49.1"
 
 
