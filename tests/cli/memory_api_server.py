@@ -91,7 +91,9 @@ class MemoryApiServer:
 
     def writes(self) -> list[tuple[str, str]]:
         """Return the requests that change objects."""
-        return [each for each in self.requests if each[0] != "GET" and "selfsubject" not in each[1]]
+        return [
+            each for each in self.requests if each[0] not in ("GET", "WATCH") and "selfsubject" not in each[1]
+        ]
 
     def watch(self, target: str) -> queue.Queue[JSON]:
         """Return a queue with the events of a collection from now on."""

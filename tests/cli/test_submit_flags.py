@@ -329,8 +329,9 @@ def test_a_sweep_is_one_indexed_job_with_retries_for_each_index(
     assert "muster.dev/min-member" not in spec["template"]["metadata"]["annotations"]
     assert muster("get", "x", "-o", "json").json["indexes"] == {
         "count": counts[0],
-        "succeeded": "",
-        "failed": "",
+        "succeededCount": 0,
+        "succeededIndexes": "",
+        "failedIndexes": "",
     }
 
 

@@ -6,6 +6,7 @@ So checks that did not run count too.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from validation.judge.check_verdict import Judgement
 from validation.judge.verdict import Verdict, gravest
@@ -50,6 +51,10 @@ class RunJudgement:
     summary: str
 
 
+WITHOUT_CHECK: Final = Judgement(Verdict.INCONCLUSIVE, "no check of it exists yet")
+"""The judgement on a requirement that applies and has no check."""
+
+
 def judge_requirement(facts: RequirementFacts, judgements: Mapping[str, Judgement]) -> Judgement:
     """Return the verdict on a requirement from the judgements on its checks.
 
@@ -58,7 +63,7 @@ def judge_requirement(facts: RequirementFacts, judgements: Mapping[str, Judgemen
     if facts.not_applicable:
         return Judgement(Verdict.NOT_APPLICABLE, facts.not_applicable)
     if not facts.checks:
-        return Judgement(Verdict.INCONCLUSIVE, "no check of it exists yet")
+        return WITHOUT_CHECK
     ran = {check: judgements[check] for check in facts.checks if check in judgements}
     counted = {check: judgement for check, judgement in ran.items() if judgement.required}
     missing = [check for check in facts.checks if check not in ran]

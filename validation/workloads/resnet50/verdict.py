@@ -16,6 +16,7 @@ from validation.catalogue.catalogue import load_catalogue
 from validation.catalogue.thresholds import Thresholds, load_thresholds
 from validation.errors import ReportError, ValidationError
 from validation.judge.check_verdict import Judgement
+from validation.judge.requirements import WITHOUT_CHECK
 from validation.judge.training.training_result import (
     TrainingResult,
     describe,
@@ -86,7 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     verdicts = []
     for requirement in catalogue.part_requirements(["training"]):
         excluded = profile.excludes(requirement)
-        judgement = Judgement(Verdict.NOT_APPLICABLE, excluded) if excluded else judgements[requirement.id]
+        judged = judgements.get(requirement.id, WITHOUT_CHECK)
+        judgement = Judgement(Verdict.NOT_APPLICABLE, excluded) if excluded else judged
         verdicts.append(judgement.verdict)
         sys.stdout.write(f"{requirement.id}: {judgement.verdict} {judgement.reason}".rstrip() + "\n")
     rate = rate_of(result)
