@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 import yaml
 
-from orchestrator.bounded_yaml import LOADER, MAX_NODES, TooLarge, check_size
+from orchestrator.bounded_yaml import TooLarge, small_node
 from orchestrator.errors import MusterError, UsageError
 
 Path_ = tuple[str | int, ...]
@@ -29,9 +29,7 @@ class Document:
         self.lines: dict[Path_, int] = {}
         try:
             self.text = path.read_text(encoding="utf-8")
-            node = yaml.compose(self.text, Loader=LOADER)
-            if node is not None:
-                check_size(node, {}, MAX_NODES)
+            node = small_node(self.text)
         except OSError as error:
             raise self.error_type(f"{path}: cannot be read: {error.strerror}") from error
         except yaml.MarkedYAMLError as error:

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,8 @@ from orchestrator.errors import UsageError
 if TYPE_CHECKING:
     from orchestrator.submit.templates import Kind, Template
 
+_MAX_TEMPLATE_BYTES: Final = 1 << 20
+"""The limit of Kubernetes for the ConfigMap of a template."""
 NOT_FOR_TEMPLATES: Final = frozenset({"name", "template", "dry-run", "attach", "wait", "help"})
 
 
@@ -65,9 +68,13 @@ def with_template_file(ctx: click.Context, values: Mapping[str, Any]) -> dict[st
 
 
 def read_template(option: str, file: Path) -> str:
-    """Return the text of a file; `-` is the standard input. Raises UsageError."""
+    """Return the text of a file of at most 1 MiB; `-` is the standard input. Raises UsageError."""
     try:
-        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as source:
+            content = source.read(_MAX_TEMPLATE_BYTES + 1)
+        if len(content) > _MAX_TEMPLATE_BYTES:
+            raise UsageError(f"{option} {file}: has more than {_MAX_TEMPLATE_BYTES} bytes")
+        return content.decode("utf-8")
     except OSError as error:
         raise UsageError(f"{option} {file}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

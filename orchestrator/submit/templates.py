@@ -12,13 +12,15 @@ A file on the submitter's machine can be a template too. Messages about it name 
 
 These templates apply: the named one, then the project's default, then the cluster's. The command line has precedence
 over all, and an earlier template over a later one. Repeatable flags are joined: variables by their name, mounts by
-their path. `$NAME` is a variable of the submitter's environment, `$$` a dollar sign.
+their path. `$NAME` is a variable of the submitter's environment, `$$` a dollar sign. A number counts as it is written,
+as on the command line: YAML itself would read `010` as 8.
 
 Everything here is pure.
 """
 
 from __future__ import annotations
 
+import re
 import string
 from dataclasses import dataclass
 from enum import Enum
@@ -27,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from orchestrator import names
-from orchestrator.bounded_yaml import LOADER, small_yaml
+from orchestrator.bounded_yaml import small_node
 from orchestrator.errors import MusterError, UsageError
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ _ALTERNATIVES: Final = (
 _FOR_COMMAND_LINES: Final = frozenset({"name", "template", "dry-run", "attach", "wait"})
 _WHOLE: Final = frozenset({"command", "args"})
 """Repeatable flags whose order matters: their lists are replaced, never joined."""
+_WHOLE_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_TEXT_TAGS: Final = frozenset({"str", "int", "float", "timestamp"})
 
 
 class NoSuchTemplate(MusterError):
@@ -99,7 +103,7 @@ class Template:
             return f"the template {self.name}"
         if not flag:
             return self.file
-        line = next((line for key, line in _keys(self.text) if key == flag), None)
+        line = next((line for key, line, _ in _entries(self.text) or () if key == flag), None)
         return self.file if line is None else f"{self.file}, line {line},"
 
     @property
@@ -111,16 +115,17 @@ class Template:
         """Return the settings by the long name of the flag, without dashes. Raises UsageError."""
         label = self.where()
         try:
-            values = small_yaml(self.text)
-        except ValueError as error:
+            entries = _entries(self.text)
+        except yaml.YAMLError as error:
             raise UsageError(f"{label} is no YAML: {' '.join(str(error).split())}") from error
-        if not isinstance(values, dict | None):
+        except RecursionError as error:
+            raise UsageError(f"{label} has entries in entries without an end") from error
+        if entries is None:
             raise UsageError(f"{label} cannot be used: its values must be a mapping of flags to values")
-        keys = [key for key, _ in _keys(self.text)] if values else []
+        keys = [key for key, _, _ in entries]
         if twice := next((key for key in keys if keys.count(key) > 1), None):
             raise UsageError(f"{label} cannot be used: it sets {twice} twice")
-        items = {str(key).replace("_", "-"): entry for key, entry in (values or {}).items()}
-        return {key: _field(self, key, entry) for key, entry in items.items()}
+        return {key: _field(self, key, node) for key, _, node in entries}
 
 
 def template_of(config_map: ConfigMap) -> Template:
@@ -218,35 +223,59 @@ def _known(template: Template, flag: str, kinds: Mapping[str, Kind]) -> Kind:
     return kind
 
 
-def _keys(text: str) -> list[tuple[str, int]]:
-    """Return the flags of a mapping in YAML, each with its line from 1."""
-    node = yaml.compose(text, LOADER)
-    pairs = node.value if isinstance(node, yaml.MappingNode) else []
-    return [(str(key.value).replace("_", "-"), key.start_mark.line + 1) for key, _ in pairs]
+def _entries(text: str) -> list[tuple[str, int, yaml.Node]] | None:
+    """Return the flags of a mapping in YAML, each with its line from 1 and its value, or None if it is no mapping.
+
+    Raises YAMLError.
+    """
+    node = small_node(text)
+    if node is None or _tag(node) == "null":
+        return []
+    if not isinstance(node, yaml.MappingNode) or not all(isinstance(key.value, str) for key, _ in node.value):
+        return None
+    return [(key.value.replace("_", "-"), key.start_mark.line + 1, value) for key, value in node.value]
 
 
-def _field(template: Template, key: str, entry: Any) -> FlagDefault:
-    if not isinstance(entry, dict):
-        return FlagDefault(_value(template, key, entry))
-    unknown = entry.keys() - {"required", "value"}
-    required = entry.get("required", False)
-    if unknown or not isinstance(required, bool):
+def _field(template: Template, key: str, node: yaml.Node) -> FlagDefault:
+    if not isinstance(node, yaml.MappingNode):
+        return FlagDefault(_value(template, key, node))
+    entries = {str(part.value): value for part, value in node.value}
+    required = _scalar(entries["required"]) if "required" in entries else False
+    if (
+        entries.keys() - {"required", "value"}
+        or len(entries) < len(node.value)
+        or not isinstance(required, bool)
+    ):
         raise UsageError(
             f"{template.where(key)} cannot be used: {key} takes a value, or required: true|false and value"
         )
-    return FlagDefault(_value(template, key, entry.get("value")), required)
+    return FlagDefault(_value(template, key, entries["value"]) if "value" in entries else None, required)
 
 
-def _value(template: Template, key: str, entry: Any) -> Value | tuple[Any, ...] | None:
-    if entry is None or isinstance(entry, str | int | bool):
-        return entry
-    if isinstance(entry, float):
-        return str(entry)
-    if isinstance(entry, list) and all(isinstance(item, str | int | float) for item in entry):
-        return tuple(entry)
-    raise UsageError(
-        f"{template.where(key)} cannot be used: {key} takes a text, a number, true or false, or a list of texts"
-    )
+def _value(template: Template, key: str, node: yaml.Node) -> Value | tuple[Any, ...] | None:
+    if _tag(node) == "null":
+        return None
+    listed = node.value if isinstance(node, yaml.SequenceNode) else [node]
+    values = [_scalar(item) for item in listed]
+    if None in values:
+        raise UsageError(
+            f"{template.where(key)} cannot be used: {key} takes a text, a number, true or false, or a list of texts"
+        )
+    return tuple(values) if isinstance(node, yaml.SequenceNode) else values[0]
+
+
+def _scalar(node: yaml.Node) -> str | int | bool | None:
+    """Return a value of a template, or None for one that no flag takes."""
+    tag, text = _tag(node), node.value
+    if tag == "bool":
+        return str(text).lower() in {"true", "yes", "on"}
+    if tag not in _TEXT_TAGS:
+        return None
+    return int(text) if tag == "int" and _WHOLE_NUMBER.fullmatch(text) else str(text)
+
+
+def _tag(node: yaml.Node) -> str:
+    return str(node.tag).removeprefix("tag:yaml.org,2002:")
 
 
 def _typed(template: Template, flag: str, kind: Kind, value: Any, environ: Mapping[str, str]) -> Value:
@@ -258,14 +287,19 @@ def _typed(template: Template, flag: str, kind: Kind, value: Any, environ: Mappi
         return value
     if kind is Kind.SWITCH and isinstance(value, bool):
         return value
-    raise UsageError(f"{template.where(flag)} sets {flag} to {value!r}: it takes {kind.value}")
+    raise _of_another_kind(template, flag, kind)
 
 
 def _many(template: Template, flag: str, value: Any, environ: Mapping[str, str]) -> tuple[str, ...]:
     listed = value if isinstance(value, tuple) else (value,)
     if any(isinstance(text, bool) for text in listed):
-        raise UsageError(f"{template.where(flag)} sets {flag} to {value!r}: it takes {Kind.MANY.value}")
+        raise _of_another_kind(template, flag, Kind.MANY)
     return tuple(_expanded(template, flag, str(text), environ) for text in listed)
+
+
+def _of_another_kind(template: Template, flag: str, kind: Kind) -> UsageError:
+    """Return the error for a value of another kind. It does not show the value, which can be a secret."""
+    return UsageError(f"{template.where(flag)} sets {flag} to another kind of value: it takes {kind.value}")
 
 
 def _expanded(template: Template, flag: str, text: str, environ: Mapping[str, str]) -> str:

@@ -96,10 +96,43 @@ def test_a_file_works_without_a_cluster_and_for_distributed_jobs(
     assert "image: python" in shown.out
 
 
+def test_a_number_counts_as_it_is_written(folder: Path, muster: Muster, server: MemoryApiServer) -> None:
+    (folder / "a.yaml").write_text("image: python\nargs: [010, 1_000, 12:30, 0x10, 1.50, 2026-01-02, 1e3]\n")
+    assert muster("submit", "x", "--template", "a.yaml").code == 0
+    assert container(server)["args"] == ["010", "1_000", "12:30", "0x10", "1.50", "2026-01-02", "1e3"]
+
+
 REFUSED = [
     ("image: a\n\n# more\ngpus: 2\n", "a.yaml, line 4, sets gpus, which is no flag of submit"),
-    ("image: a\ngpu: [1]\n", "a.yaml, line 2, sets gpu to (1,): it takes text"),
-    ("image: a\nlarge_shm: 1\n", "a.yaml, line 2, sets large-shm to 1: it takes true or false"),
+    ("image: a\ngpu: [1]\n", "a.yaml, line 2, sets gpu to another kind of value: it takes text"),
+    (
+        "image: a\nlarge_shm: 1\n",
+        "a.yaml, line 2, sets large-shm to another kind of value: it takes true or false",
+    ),
+    (
+        "backoff-limit: 010\n",
+        "a.yaml, line 1, sets backoff-limit to another kind of value: it takes a whole number",
+    ),
+    (f"backoff-limit: {'9' * 5000}\n", "a.yaml, line 1, sets backoff-limit to another kind of value"),
+    (
+        "environment: [TOKEN=secret, true]\n",
+        "a.yaml, line 1, sets environment to another kind of value: it takes a",
+    ),
+    ("image: !file b\n", "a.yaml, line 1, cannot be used: image takes a text, a number"),
+    ("image: !!binary YQ==\n", "a.yaml, line 1, cannot be used: image takes a text, a number"),
+    ("environment: [[A=1]]\n", "a.yaml, line 1, cannot be used: environment takes a text, a number"),
+    ("? [image]\n: b\n", "a.yaml cannot be used: its values must be a mapping"),
+    (
+        "image: {required: true, required: false}\n",
+        "a.yaml, line 1, cannot be used: image takes a value, or required",
+    ),
+    ("image: {value: a, else: b}\n", "a.yaml, line 1, cannot be used: image takes a value, or required"),
+    (
+        "image: " + "[" * 40_000 + "]" * 40_000,
+        "a.yaml is no YAML: there are entries in entries more than 100 deep",
+    ),
+    ("image: &a [*a]\n", "a.yaml is no YAML: there are entries in entries without an end"),
+    ("image: a\n" + "#" * (1 << 20), "--template a.yaml: has more than 1048576 bytes"),
     ("image: a\nenvironment: {A: 1}\n", "a.yaml, line 2, cannot be used: environment takes a value"),
     ("image: a\nuser: $NO_SUCH_VARIABLE\n", "a.yaml, line 2, uses $NO_SUCH_VARIABLE in user"),
     ("image: {required: true}\n", "--image is missing: a.yaml, line 1, requires it"),
