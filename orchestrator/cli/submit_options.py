@@ -57,6 +57,7 @@ FLAGS: Final = {
     "node_type": "--node-type",
     "parallelism": "--parallelism",
     "ports": "--port",
+    "python": "--python",
     "privilege_escalation": "--allow-privilege-escalation",
     "service_type": "--service-type",
     "snapshot_on_success": "--snapshot-on-success",
@@ -152,6 +153,12 @@ CONTAINER: Final = (
         metavar="DIR",
         help="Copy the files of this directory into /code of the container, and start there. At most 1 MiB compressed. "
         "The image needs tar and gzip.",
+    ),
+    _text(
+        "--python",
+        metavar="VERSION",
+        help="Run the command with `uv run` and this version of Python (3.12); a pyproject.toml in the working "
+        "directory has the dependencies. The image needs uv.",
     ),
     _text(
         "--git-sync",

@@ -116,6 +116,7 @@ class SubmitRequest:
             "image_pull_secrets": tuple(dict.fromkeys(values["image_pull_secret"])),
             "command": command,
             "args": args,
+            "python": values["python"],
             "working_dir": values["working_dir"],
             "environment": self._variables(values),
             "code": self._once(_pack, values["code"]),

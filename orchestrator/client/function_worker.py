@@ -33,10 +33,11 @@ def _outcome(archive: zipfile.ZipFile, index: int) -> str:
     sys.path.insert(1, str(Path.cwd()))  # the working tree of the job
     try:
         function = pickle.loads(archive.read("function.pickle"))  # noqa: S301 - the user's own function
-        parameter = pickle.loads(archive.read(f"parameters/{index}.pickle"))  # noqa: S301 - the same
-        return _result(function(parameter))
-    except (Exception, SystemExit) as error:  # noqa: BLE001, RUF100 - the caller gets every error
-        traceback.print_exc()
+        lengths = json.loads(archive.read("lengths.json"))
+        begin = sum(lengths[:index])
+        content = archive.read("parameters.pickles")[begin : begin + lengths[index]]
+        return _result(function(pickle.loads(content)))  # noqa: S301 - the user's own parameter
+    except BaseException as error:  # noqa: BLE001, RUF100 - the caller gets every error
         return _failure(error)
 
 
@@ -68,9 +69,16 @@ def _check(value: Any, where: str) -> None:
 
 def _failure(error: BaseException) -> str:
     text = ""
+    name = type(error).__name__[:100]
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001, RUF100 - a class of the user
+        message = "the error has no text"
+    whole = traceback.format_exc()  # it takes any error of str(error) itself
+    sys.stderr.write(whole.encode("ascii", "backslashreplace").decode())
     for length, said in ((2000, 500), (500, 200), (0, 200)):
-        lines = traceback.format_exc()[-length:] if length else ""
-        text = json.dumps({"error": type(error).__name__, "message": str(error)[:said], "traceback": lines})
+        lines = whole[-length:] if length else ""
+        text = json.dumps({"error": name, "message": message[:said], "traceback": lines})
         if len(text) <= MESSAGE_BYTES:
             break
     return text

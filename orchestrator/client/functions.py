@@ -15,15 +15,18 @@ from __future__ import annotations
 import io
 import json
 import sys
+import warnings
 import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from orchestrator.cluster.integers import whole_number
 from orchestrator.cluster.resources import PODS
 from orchestrator.distribution import require_extra
 from orchestrator.errors import InvalidField, MusterError, UsageError
 from orchestrator.names import COMPLETION_INDEX_ANNOTATION, WORKLOAD_LABEL
+from orchestrator.progress import printable
 from orchestrator.submit.values import FUNCTION_FILE, FUNCTION_PATH
 
 if TYPE_CHECKING:
@@ -47,6 +50,7 @@ _SET_BY_MAP: Final = (
     "function",
 )
 _MAX_PARAMETERS: Final = 100_000
+"""The limit of Kubernetes for the indices of a Job."""
 _CALLERS_PYTHON: Final = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
@@ -97,6 +101,8 @@ async def map_function(
     for field in _SET_BY_MAP:
         if getattr(job, field) not in (None, ()):
             raise InvalidField(f"{{{field}}} does not go with `map`: leave it out")
+    if job.interactive:
+        raise InvalidField("{interactive} does not go with `map`: an interactive workload has no end")
     if not parameters:
         return []
     if len(parameters) > _MAX_PARAMETERS:
@@ -115,7 +121,10 @@ async def map_function(
     await client.wait_for_jobs(made.name, until="ended", timeout_seconds=timeout_seconds, project=scope)
     messages = await _messages(client, scope, made.name, str(made.objects[0]["metadata"]["uid"]))
     results = [_result(made.name, index, messages.get(index)) for index in range(count)]
-    await client.delete_job(made.name, project=scope)
+    try:
+        await client.delete_job(made.name, project=scope)
+    except MusterError as error:
+        warnings.warn(f"the results are there, and the job {made.name} is not deleted: {error}", stacklevel=2)
     return results
 
 
@@ -136,8 +145,9 @@ def program(function: Callable[[Any], Any], parameters: Sequence[Any]) -> bytes:
         archive.writestr("__main__.py", Path(__file__).with_name("function_worker.py").read_bytes())
         archive.writestr("python.json", json.dumps(sys.version_info[:2]))
         archive.writestr("function.pickle", pickled(function, "the function"))
-        for index, parameter in enumerate(parameters):
-            archive.writestr(f"parameters/{index}.pickle", pickled(parameter, f"parameter {index}"))
+        pickles = [pickled(parameter, f"parameter {index}") for index, parameter in enumerate(parameters)]
+        archive.writestr("parameters.pickles", b"".join(pickles))
+        archive.writestr("lengths.json", json.dumps([len(content) for content in pickles]))
         package = Path(cloudpickle.__file__).parent
         for module in sorted(package.glob("*.py")):
             archive.writestr(f"{package.name}/{module.name}", module.read_bytes())
@@ -152,14 +162,14 @@ async def _messages(client: Operations, scope: Scope, name: str, uid: str) -> di
     ended: dict[int, tuple[tuple[bool, str], Mapping[str, Any]]] = {}
     for pod in page.items:
         metadata, status = pod["metadata"], pod.get("status", {})
-        index = metadata.get("annotations", {}).get(COMPLETION_INDEX_ANNOTATION, "")
-        if not index.isdecimal() or all(owner["uid"] != uid for owner in metadata.get("ownerReferences", [])):
+        index = whole_number(metadata.get("annotations", {}).get(COMPLETION_INDEX_ANNOTATION, ""))
+        if index is None or all(owner["uid"] != uid for owner in metadata.get("ownerReferences", [])):
             continue
         for container in status.get("containerStatuses", []):
             terminated = container.get("state", {}).get("terminated")
             rank = status.get("phase") == "Succeeded", metadata.get("creationTimestamp", "")
-            if terminated is not None and (int(index) not in ended or ended[int(index)][0] < rank):
-                ended[int(index)] = rank, terminated
+            if terminated is not None and (index not in ended or ended[index][0] < rank):
+                ended[index] = rank, terminated
     return {index: terminated for index, (_, terminated) in ended.items()}
 
 
@@ -169,22 +179,28 @@ def _result(name: str, index: int, terminated: Mapping[str, Any] | None) -> Any:
     message = terminated.get("message", "")
     try:
         outcome = json.loads(message)
-    except ValueError:
+    except (ValueError, RecursionError):
         outcome = None
     if isinstance(outcome, dict):
         if "result" in outcome:
             return outcome["result"]
         if "python" in outcome:
             raise PythonDiffers(
-                f"the image has Python {outcome['python']}, and this is Python {_CALLERS_PYTHON}: use an image with "
-                f"Python {_CALLERS_PYTHON}; 'muster delete {name}' deletes the job"
+                f"the image has Python {_shown(outcome['python'])}, and this is Python {_CALLERS_PYTHON}: use an image "
+                f"with Python {_CALLERS_PYTHON}; 'muster delete {name}' deletes the job"
             )
         if "error" in outcome:
-            said = " ".join(f"{outcome['error']}: {outcome.get('message', '')}".split())
-            raise FunctionFailed(f"index {index}: {said}", index, str(outcome.get("traceback", "")))
-    why = " ".join(f"{terminated.get('reason', '')} {message}".split())[:300]
+            said = _shown(": ".join(str(outcome[key]) for key in ("error", "message") if outcome.get(key)))
+            lines = str(outcome.get("traceback", "")).split("\n")
+            raise FunctionFailed(f"index {index}: {said}", index, "\n".join(map(printable, lines)))
+    why = _shown(f"{terminated.get('reason', '')} {message}")[:300]
     raise FunctionFailed(
         f"index {index} ended with exit code {terminated.get('exitCode')} and without a result: {why}; see "
         f"'muster logs {name} --index {index}'",
         index,
     )
+
+
+def _shown(text: object) -> str:
+    """Return text of a container as one line of printable characters."""
+    return printable(" ".join(str(text).split()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import os
 import stat
 import subprocess
@@ -20,11 +21,13 @@ from orchestrator.errors import InvalidField
 from orchestrator.submit.values import MAX_CODE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Set
 
 MAX_FILES: Final = 10_000
 MAX_FILE_BYTES: Final = 32 << 20
 """Maximum size of all files before the compression: more is refused without compressing it."""
+_MAX_LINKS: Final = 40
+"""The limit of Linux for links in one path."""
 _SHOWN: Final = 3
 _GIT_VARIABLES: Final = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 """Environment variables that Git sets in hooks. They would direct Git to another repository."""
@@ -36,11 +39,10 @@ def pack_code(directory: Path | str) -> bytes:
     Symbolic links stay links. The files belong to root and can be read by all users. Raises InvalidField for a
     directory that has no files or too many, and for a link to a file that is not in the archive.
     """
-    root = Path(directory)
-    if not root.is_dir():
-        raise InvalidField("{code} {directory}: is not a directory", directory=str(directory))
+    if not str(directory) or not Path(directory).is_dir():
+        raise InvalidField("{code} {directory}: is not a directory", directory=str(directory) or "''")
     try:
-        return _Tree(root).archive()
+        return _Tree(Path(directory)).archive()
     except OSError as error:
         raise InvalidField(
             "{code} {directory}: {file} cannot be read: {why}",
@@ -53,11 +55,12 @@ def pack_code(directory: Path | str) -> bytes:
 class _Tree:
     """The files of a directory for the archive. `sizes` has their sizes in bytes by their path in the directory."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, directory: Path) -> None:
+        self._given = directory
+        self._root = directory.resolve()  # of a link to a part of a Git work tree, that repository decides
         self.sizes: dict[str, int] = {}
-        for name in self._listed(root):
-            status = (root / name).lstat()
+        for name in self._listed(self._root):
+            status = (self._root / name).lstat()
             if not (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
                 raise self._problem("{name!r} is neither a file nor a link: exclude it", name=name)
             self.sizes[name] = status.st_size
@@ -67,7 +70,7 @@ class _Tree:
     def archive(self) -> bytes:
         if not self.sizes:
             raise self._problem(
-                "has no files that travel: ignored and hidden files that Git does not track stay behind"
+                "has no files for the archive: ignored files, and hidden files that Git does not track, are left out"
             )
         if sum(self.sizes.values()) > MAX_FILE_BYTES:
             raise self._too_large(f"has {_size(sum(self.sizes.values()))} of files")
@@ -116,8 +119,16 @@ class _Tree:
             if path.is_dir() and not path.is_symlink():  # a submodule, or another repository
                 if (path / ".git").exists():
                     yield from self._listed_by_git(path)
-            elif os.path.lexists(path):  # a deleted file stays tracked until the next commit
+            elif os.path.lexists(path) and not self._is_behind_link(path):
                 yield str(path.relative_to(self._root))
+
+    def _is_behind_link(self, path: Path) -> bool:
+        """Return whether a directory above the file is a link now. Git still tracks the files of the former directory.
+
+        A file that is deleted stays tracked too, until the next commit.
+        """
+        above = itertools.takewhile(lambda parent: parent != self._root, path.parents)
+        return any(parent.is_symlink() for parent in above)
 
     def _git(self, directory: Path, *options: str) -> list[str]:
         command = ["git", "-c", "core.fsmonitor=false", "-C", str(directory), "ls-files", "-z", *options]
@@ -132,33 +143,30 @@ class _Tree:
         return [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]
 
     def _walked(self, directory: Path) -> Iterator[str]:
-        for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
-            if _is_private(entry.name):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                yield from self._walked(Path(entry.path))
-            else:
-                yield str(Path(entry.path).relative_to(self._root))
+        waiting = [directory]  # a stack, because directories can be deeper than calls
+        while waiting:
+            for entry in sorted(os.scandir(waiting.pop()), key=lambda entry: entry.name):
+                if _is_private(entry.name):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(Path(entry.path))
+                else:
+                    yield str(Path(entry.path).relative_to(self._root))
 
     def _check_links(self) -> None:
-        real_root = self._root.resolve()
-        arriving = {Path(name) for name in self.sizes}
-        arriving |= {parent for path in arriving for parent in path.parents}
-        for name in self.sizes:
-            path = self._root / name
-            if not path.is_symlink():
-                continue
-            target = path.readlink()
-            # realpath also returns a path for a loop of links; Path.resolve would raise an error.
-            real = Path(os.path.realpath(path))
-            if (
-                target.is_absolute()
-                or not real.is_relative_to(real_root)
-                or real.relative_to(real_root) not in arriving
-            ):
+        links = {
+            tuple(Path(name).parts): (self._root / name).readlink()
+            for name in self.sizes
+            if (self._root / name).is_symlink()
+        }
+        arriving = {
+            tuple(Path(name).parts[:depth]) for name in self.sizes for depth in range(name.count("/") + 2)
+        }
+        for place, target in links.items():
+            if not _arrives(place, links, arriving):
                 raise self._problem(
-                    "the link {name!r} leads to {target!r}, which does not travel: exclude the link",
-                    name=name,
+                    "the link {name!r} leads to {target!r}, which is not in the archive: exclude the link",
+                    name="/".join(place),
                     target=str(target),
                 )
 
@@ -168,16 +176,42 @@ class _Tree:
         text = text.replace(
             "{else_use}", "exclude files by .gitignore of a Git work tree, or use {git}, {claims} or an image"
         )
-        return InvalidField("{code} {directory}: " + text, directory=str(self._root), **values)
+        return InvalidField("{code} {directory}: " + text, directory=str(self._given), **values)
 
     def _too_large(self, said: str) -> InvalidField:
         largest = sorted(self.sizes, key=lambda name: -self.sizes[name])[:_SHOWN]
         return self._problem(
-            "{said}, and at most {limit} when compressed can travel. The largest: {largest}; {else_use}",
+            "{said}, and at most {limit} when compressed are possible. The largest: {largest}; {else_use}",
             said=said,
             limit=_size(MAX_CODE_BYTES),
             largest=", ".join(f"{name} ({_size(self.sizes[name])})" for name in largest),
         )
+
+
+def _arrives(
+    link: tuple[str, ...], links: Mapping[tuple[str, ...], Path], arriving: Set[tuple[str, ...]]
+) -> bool:
+    """Return whether a link leads to a file or a directory of the archive where the archive is unpacked."""
+    place: tuple[str, ...] = ()
+    parts = list(reversed(link))
+    followed = 0
+    while parts:
+        part = parts.pop()
+        if part == "..":
+            if not place:
+                return False
+            place = place[:-1]
+            continue
+        place = (*place, part)
+        if place not in arriving:
+            return False
+        if place in links:
+            followed += 1
+            if links[place].is_absolute() or followed > _MAX_LINKS:
+                return False
+            parts.extend(reversed(links[place].parts))
+            place = place[:-1]
+    return True
 
 
 def _is_private(name: str) -> bool:

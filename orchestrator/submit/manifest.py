@@ -251,7 +251,7 @@ def _container(submission: Submission, placement: Placement) -> Manifest:
     home: list[Manifest] = [{"name": "HOME", "value": HOME_PATH}] if submission.home_directory else []
     optional: Manifest = {
         "imagePullPolicy": submission.image_pull_policy,
-        "command": [escaped(word) for word in submission.command],
+        "command": [*_uv_run(submission), *(escaped(word) for word in submission.command)],
         "args": [escaped(word) for word in submission.args],
         "workingDir": submission.working_dir or (None if submission.code is None else CODE_PATH),
         "resources": _resources(submission),
@@ -265,6 +265,11 @@ def _container(submission: Submission, placement: Placement) -> Manifest:
     variables = environment(submission, [*rendezvous.variables(submission), *home])
     container: Manifest = {"name": submission.name, "image": submission.image, "env": variables}
     return container | {key: value for key, value in optional.items() if value}
+
+
+def _uv_run(submission: Submission) -> list[str]:
+    """Return the words before a command that uv runs. The options are those of uv 0.13."""
+    return [] if submission.python is None else ["uv", "run", "--python", submission.python, "--"]
 
 
 def _volumes(submission: Submission, placement: Placement) -> tuple[list[Manifest], list[Manifest]]:

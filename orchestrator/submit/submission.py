@@ -4,6 +4,7 @@
 error is an InvalidField with the names of the fields.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
@@ -69,6 +70,8 @@ class Submission:
     """Replaces the image's entry point, word by word."""
     args: tuple[str, ...] = ()
     """The arguments of the command, or of the image's entry point."""
+    python: str | None = None
+    """Run the command by the `uv run` of the image with this version of Python, such as `3.12`; None: as it is."""
     environment: tuple[Variable, ...] = ()
     """Variables of the container. If two have the same name, the later one is used."""
     volumes: tuple[Mount, ...] = ()
@@ -216,6 +219,7 @@ def _gpus_are_possible(submission: Submission) -> InvalidField | None:
     return None
 
 
+_PYTHON_VERSION: Final = re.compile(r"3\.[0-9]{1,3}(\.[0-9]{1,3})?")
 _MINIMA: Final = {
     **dict.fromkeys(("gpu_devices", "completions", "parallelism", "min_member", "time_limit_seconds"), 1),
     **dict.fromkeys(("backoff_limit", "ttl_seconds"), 0),
@@ -357,6 +361,18 @@ def _working_dir_is_a_path(submission: Submission) -> InvalidField | None:
     )
 
 
+def _python_is_a_version(submission: Submission) -> InvalidField | None:
+    if submission.python is None:
+        return None
+    if not _PYTHON_VERSION.fullmatch(submission.python):
+        return InvalidField(
+            "{python} {word!r} is not possible: give a version such as 3.12", word=submission.python
+        )
+    if not (submission.command or submission.args):
+        return InvalidField("{python} needs a command, such as: -- python train.py")
+    return None
+
+
 def _code_fits(submission: Submission) -> InvalidField | None:
     size = len(submission.code or b"") + len(submission.function or b"")
     if size <= MAX_CODE_BYTES:
@@ -413,6 +429,7 @@ _CHECKS: Final[tuple[Callable[[Submission], InvalidField | None], ...]] = (
     _indexes_are_counted,
     lambda submission: dependency_problem(submission.after, interactive=submission.interactive),
     _working_dir_is_a_path,
+    _python_is_a_version,
     _code_fits,
     _devices_are_ours,
     _terminal_needs_input,

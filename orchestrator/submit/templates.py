@@ -12,8 +12,10 @@ A file on the submitter's machine can be a template too. Messages about it name 
 
 These templates apply: the named one, then the project's default, then the cluster's. The command line has precedence
 over all, and an earlier template over a later one. Repeatable flags are joined: variables by their name, mounts by
-their path. `$NAME` is a variable of the submitter's environment, `$$` a dollar sign. A number counts as it is written,
-as on the command line: YAML itself would read `010` as 8.
+their path.
+
+`$NAME` is a variable of the submitter's environment, `$$` a dollar sign. A number counts as it is written, as on the
+command line: YAML itself would read `010` as 8.
 
 Everything here is pure.
 """

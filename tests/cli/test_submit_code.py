@@ -1,24 +1,29 @@
-"""`submit --code`: the files of a working tree that travel, and the objects that bring them (client/working_tree.py,
+"""`submit --code`: the files of a working tree in the archive, and the objects that bring them (client/working_tree.py,
 submit/code.py).
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import shutil
 import subprocess
+import sys
+import tarfile
 import threading
 from base64 import b64decode
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from uv import find_uv_bin
 
 from orchestrator.client import Client, InvalidField, Submission, pack_code
 from tests.submit.test_git_sync import git
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.cli.conftest import Outcome
     from tests.cli.memory_api_server import MemoryApiServer
@@ -175,13 +180,64 @@ def test_a_repository_in_the_variables_of_a_hook_is_not_meant(
     assert set(contents(unpacked(server, tmp_path / "code"))) == {"train.py"}
 
 
-def test_elsewhere_hidden_files_do_not_travel(
-    tmp_path: Path, muster: Muster, server: MemoryApiServer
-) -> None:
+def test_elsewhere_hidden_files_are_left_out(tmp_path: Path, muster: Muster, server: MemoryApiServer) -> None:
     names = ("train.py", ".env", ".ssh/key", "net/__pycache__/a.pyc", "net/a.py", ".gitignore")
     write(tmp_path / "tree", **dict.fromkeys(names, ""))
     assert muster("submit", "x", "-i", "python", "--code", str(tmp_path / "tree")).code == 0
     assert set(contents(unpacked(server, tmp_path / "code"))) == {"train.py", "net/a.py"}
+
+
+def test_a_link_to_a_part_of_a_git_work_tree_is_that_part(
+    tmp_path: Path, muster: Muster, server: MemoryApiServer
+) -> None:
+    tree = write(tmp_path / "tree", **{".gitignore": "*.key\n", "net/a.py": "", "net/b.key": "secret"})
+    git(tree, "init", "-q")
+    (tmp_path / "link").symlink_to(tree / "net")
+    assert muster("submit", "x", "-i", "python", "--code", str(tmp_path / "link")).code == 0
+    assert set(contents(unpacked(server, tmp_path / "code"))) == {"a.py"}
+
+
+def test_a_tracked_directory_that_became_a_link_is_packed_as_a_link(
+    tmp_path: Path, muster: Muster, server: MemoryApiServer
+) -> None:
+    tree = write(tmp_path / "tree", **{"net/a.py": "old", "model/a.py": "new"})
+    git(tree, "init", "-q")
+    git(tree, "add", ".")
+    shutil.rmtree(tree / "net")
+    (tree / "net").symlink_to("model")
+    assert muster("submit", "x", "-i", "python", "--code", str(tree)).code == 0
+    assert contents(unpacked(server, tmp_path / "code")) == {"net": "model", "model/a.py": b"new"}
+
+
+def test_the_configuration_of_a_repository_runs_no_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, muster: Muster
+) -> None:
+    tree = write(tmp_path / "tree", **{"train.py": ""})
+    git(tree, "init", "-q")
+    git(tree, "add", ".")
+    write(tmp_path, monitor=f"#!/bin/sh\ntouch {tmp_path}/ran\n").joinpath("monitor").chmod(0o755)
+    git(tree, "config", "core.fsmonitor", str(tmp_path / "monitor"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "none"))
+    assert muster("submit", "x", "-i", "python", "--code", str(tree)).code == 0
+    assert not (tmp_path / "ran").exists()
+
+
+def test_directories_deeper_than_calls_of_python_are_packed(tmp_path: Path) -> None:
+    depth = 1_900  # the longest path that Linux takes has 4,096 bytes
+    below = tmp_path / "tree"
+    below.mkdir()
+    with contextlib.chdir(below):
+        for _ in range(depth):
+            Path("d").mkdir()
+            os.chdir("d")
+        Path("a.py").touch()
+    try:
+        packed = pack_code(below)
+    finally:
+        subprocess.run(["rm", "-r", str(below)], check=True)  # pytest would call itself for each directory
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        (name,) = archive.getnames()
+    assert name.count("/") == depth
 
 
 def large(tree: Path) -> None:
@@ -203,20 +259,35 @@ def linked(target: str) -> Callable[[Path], None]:
     return make
 
 
+def linked_twice(tree: Path) -> None:
+    write(tree, **{"net/a.py": ""})
+    (tree / ".short").symlink_to("net")
+    (tree / "link").symlink_to(".short/a.py")
+
+
+def many(tree: Path) -> None:
+    for number in range(10_001):
+        (tree / str(number)).touch()
+
+
 REFUSED: list[tuple[str, Callable[[Path], Any], str]] = [
     ("too large", large, (
-        "has 1.3 MiB when compressed, and at most 1.0 MiB when compressed can travel. The largest: "
+        "has 1.3 MiB when compressed, and at most 1.0 MiB when compressed are possible. The largest: "
         "a.bin (700.0 KiB), b.bin (600.0 KiB), d.py (1 bytes); exclude files by .gitignore")),
     ("too large to compress", huge, (
-        "has 5120.0 MiB of files, and at most 1.0 MiB when compressed can travel. The largest: data.csv (5120.0 MiB); "
-        "exclude files by .gitignore of a Git work tree, or use --git-sync, --pvc or an image")),
-    ("no file", lambda tree: write(tree, **{".env": ""}), "has no files that travel"),
-    ("a link out of the tree", linked("../outside"), "the link 'link' leads to '../outside', which does not travel"),
-    ("an absolute link", linked("/etc/passwd"), "the link 'link' leads to '/etc/passwd', which does not travel"),
+        "has 5120.0 MiB of files, and at most 1.0 MiB when compressed are possible. The largest: data.csv "
+        "(5120.0 MiB); exclude files by .gitignore of a Git work tree, or use --git-sync, --pvc or an image")),
+    ("no file", lambda tree: write(tree, **{".env": ""}), "has no files for the archive"),
+    ("a link out of the tree", linked("../outside"), "the link 'link' leads to '../outside', which is not in the arch"),
+    ("an absolute link", linked("/etc/passwd"), "the link 'link' leads to '/etc/passwd', which is not in the archive"),
     ("an absolute link into the tree", lambda tree: (write(tree, **{"a.py": ""}) / "b").symlink_to(tree / "a.py"),
      "the link 'b' leads to '/"),
-    ("a link to a hidden file", linked(".hidden"), "the link 'link' leads to '.hidden', which does not travel"),
-    ("a link to nothing", linked("nothing"), "the link 'link' leads to 'nothing', which does not travel"),
+    ("a link to a hidden file", linked(".hidden"), "the link 'link' leads to '.hidden', which is not in the archive"),
+    ("a link to nothing", linked("nothing"), "the link 'link' leads to 'nothing', which is not in the archive"),
+    ("a link to itself", linked("link"), "the link 'link' leads to 'link', which is not in the archive"),
+    ("a link through a hidden link", linked_twice, "the link 'link' leads to '.short/a.py', which is not"),
+    ("a link above the tree and back", linked("../tree/a.py"), "the link 'link' leads to '../tree/a.py', which"),
+    ("too many files", many, "has more than 10000 files:"),
     ("a pipe", lambda tree: os.mkfifo(tree / "pipe"), "'pipe' is neither a file nor a link"),
     ("a broken repository", lambda tree: write(tree, **{".git": "gitdir: x"}), "Git cannot list the files: fatal:"),
     ("no directory", lambda tree: tree.rmdir(), "is not a directory"),
@@ -226,7 +297,7 @@ REFUSED: list[tuple[str, Callable[[Path], Any], str]] = [
 @pytest.mark.parametrize(
     ("make", "message"), [each[1:] for each in REFUSED], ids=[each[0] for each in REFUSED]
 )
-def test_a_tree_that_cannot_travel_is_refused_in_one_line_before_any_request(
+def test_a_tree_that_cannot_be_packed_is_refused_in_one_line_before_any_request(
     make: Callable[[Path], Any], message: str, tmp_path: Path, muster: Muster, server: MemoryApiServer
 ) -> None:
     tree = tmp_path / "tree"
@@ -236,6 +307,15 @@ def test_a_tree_that_cannot_travel_is_refused_in_one_line_before_any_request(
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err.startswith(f"Error: --code {tree}: {message}")
     assert outcome.err.count("\n") == 1
+    assert server.writes() == []
+
+
+def test_an_empty_path_is_not_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, muster: Muster, server: MemoryApiServer
+) -> None:
+    monkeypatch.chdir(write(tmp_path, **{"a.py": ""}))
+    outcome = muster("submit", "x", "-i", "python", "--code", "")
+    assert (outcome.code, outcome.err) == (2, "Error: --code '': is not a directory\n")
     assert server.writes() == []
 
 
@@ -334,6 +414,40 @@ def test_an_edit_keeps_the_code_or_is_refused(
         "x has the secret x-code (--git-sync, --code), which would be deleted with the old Job" in refused.err
     )
     assert [job["metadata"]["name"] for job in server.all("jobs")] == ["x"]
+
+
+def test_uv_runs_the_command_in_the_environment_of_the_working_tree(
+    tmp_path: Path, muster: Muster, server: MemoryApiServer
+) -> None:
+    """The words of the container are run by uv itself, without a network."""
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    tree = write(
+        tmp_path / "tree",
+        **{
+            "pyproject.toml": f'[project]\nname = "a"\nversion = "1"\nrequires-python = ">={version}"\n',
+            "train.py": "import sys; print(sys.prefix, sys.version_info[:2], sys.argv[1:])",
+        },
+    )
+    words = ("--code", str(tree), "--python", version)
+    assert muster("submit", "x", "-i", "python", *words, "--", "python", "train.py", "--epochs").code == 0
+    (job,) = server.all("jobs")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    command = [*container["command"], *container["args"]]
+    assert command[0] == "uv"
+    done = subprocess.run(
+        [find_uv_bin(), *command[1:]],
+        cwd=tree,
+        env={
+            "HOME": str(tmp_path),
+            "PATH": f"{sys.base_prefix}/bin",
+            "UV_OFFLINE": "1",
+            "UV_PYTHON_DOWNLOADS": "never",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == f"{tree}/.venv {sys.version_info[:2]} ['--epochs']\n", done.stderr
 
 
 def test_an_archive_above_the_limit_is_no_submission() -> None:

@@ -15,9 +15,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
 import pytest
 
-from orchestrator.client import Client, FunctionFailed, InvalidField, PythonDiffers, Submission, UsageError
+from orchestrator.client import (
+    Client,
+    FunctionFailed,
+    InvalidField,
+    PythonDiffers,
+    Submission,
+    UsageError,
+    WaitTimeout,
+)
+from orchestrator.client.functions import program
+from orchestrator.submit.values import MAX_CODE_BYTES
 from tests.cli.test_wait import end, once_watched
 
 if TYPE_CHECKING:
@@ -26,6 +37,7 @@ if TYPE_CHECKING:
 
     from tests.cli.memory_api_server import MemoryApiServer
 
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the pods lack this module
 NAMESPACE = "muster-team-a"
 JOB = Submission(name="sweep", image="python:3.12", user="ann", gpu_milli=1000)
 
@@ -57,7 +69,7 @@ def ran(server: MemoryApiServer, folder: Path, index: int) -> Pod:
     ]
     assert words[0] == "python3"
     done = subprocess.run(
-        [sys.executable, "-I", *words[1:]],
+        [sys.executable, "-I", "-S", *words[1:]],  # without the packages of this environment
         env={"JOB_COMPLETION_INDEX": str(index), "PATH": os.environ["PATH"]},
         cwd=folder,
         capture_output=True,
@@ -101,6 +113,24 @@ def pod(server: MemoryApiServer, index: int, name: str, code: int, message: str,
     }
 
 
+class Silent(Exception):
+    """An error whose text cannot be had."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def raises(error: type[BaseException], *words: str) -> None:
+    raise error(*words)
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 @contextmanager
 def running(
     server: MemoryApiServer, pods: Callable[[], list[Pod]], condition: str = "Complete"
@@ -141,12 +171,12 @@ def test_it_is_one_indexed_job_of_the_described_pods(
         seen.extend(server.all("jobs"))
         return [ran(server, tmp_path, index) for index in range(4)]
 
-    job = replace(JOB, gpu_milli=2000)
+    job = replace(JOB, gpu_milli=2000, backoff_limit=3)
     with running(server, pods):
         assert client.map(len, ["", "a", "bb", "ccc"], job, parallelism=2) == [0, 1, 2, 3]
     spec = seen[0]["spec"]
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 4, 2)
-    assert spec["backoffLimitPerIndex"] == 0
+    assert spec["backoffLimitPerIndex"] == 3
     (container,) = spec["template"]["spec"]["containers"]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
     assert "initContainers" not in spec["template"]["spec"]
@@ -162,8 +192,15 @@ def test_it_is_one_indexed_job_of_the_described_pods(
         (lambda value: sys.exit(3) if value == 1 else 0, "index 1: SystemExit: 3"),
         (lambda value: value if value != 1 else os.kill(os.getpid(), 9), "index 1 ended with exit code -9 and without"),
         (lambda value: value if value != 1 else os.environ["\n" * 9000 + "é" * 9000], "index 1: KeyError: "),
+        (lambda value: raises(Silent) if value == 1 else 0, "index 1: Silent: the error has no text"),
+        (lambda value: raises(KeyboardInterrupt) if value == 1 else 0, "index 1: KeyboardInterrupt"),
+        (lambda value: raises(type("N" * 9000, (Exception,), {})) if value else 0, f"index 1: {'N' * 100}"),
+        (lambda value: raises(ValueError, "\ud800") if value else 0, r"index 1: ValueError: \ud800"),
+        (lambda value: raises(ValueError, "\x1b[31m") if value else 0, r"index 1: ValueError: \x1b[31m"),
+        (lambda value: nested(9000) if value else 0, "index 1: RecursionError: "),
     ],
-    ids=["error", "set", "key", "size", "exit", "killed", "long"],
+    ids=["error", "set", "key", "size", "exit", "killed", "long", "silent", "interrupt", "name", "surrogate", "escape",
+         "nested"],
 )  # fmt: skip
 def test_the_error_of_a_function_has_its_index_and_the_job_is_kept(
     function: Callable[[Any], Any], message: str, client: Client, server: MemoryApiServer, tmp_path: Path
@@ -191,6 +228,64 @@ def test_an_error_has_the_traceback_of_the_container(
     ):
         client.map(inner, [0], JOB)
     assert "in inner\n" in failed.value.traceback
+
+
+def test_a_traceback_has_no_escapes_for_a_terminal(client: Client, server: MemoryApiServer) -> None:
+    message = json.dumps({"error": "E", "message": "m", "traceback": "line 1\n\x1b]0;x\x07"})
+    with (
+        running(server, lambda: [pod(server, 0, "sweep-0", 1, message)], "Failed"),
+        pytest.raises(FunctionFailed) as failed,
+    ):
+        client.map(len, [""], JOB)
+    assert failed.value.traceback == "line 1\n\\x1b]0;x\\x07"
+
+
+def test_results_come_back_though_the_job_cannot_be_deleted(
+    client: Client, server: MemoryApiServer, tmp_path: Path
+) -> None:
+    server.refuse("DELETE", f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/sweep", 403, "Forbidden")
+    with (
+        running(server, lambda: [ran(server, tmp_path, 0)]),
+        pytest.warns(UserWarning, match="the results are there, and the job sweep is not deleted: "),
+    ):
+        assert client.map(len, ["abc"], JOB) == [3]
+
+
+def test_the_most_indices_of_a_job_fit_into_the_archive() -> None:
+    assert len(program(len, range(100_000))) < MAX_CODE_BYTES
+
+
+def test_more_pods_than_parameters_are_not_asked_for(
+    client: Client, server: MemoryApiServer, tmp_path: Path
+) -> None:
+    seen: list[Any] = []
+
+    def pods() -> list[Pod]:
+        seen.extend(server.all("jobs"))
+        return [ran(server, tmp_path, index) for index in range(2)]
+
+    with running(server, pods):
+        client.map(len, ["", ""], JOB, parallelism=9)
+    assert seen[0]["spec"]["parallelism"] == 2
+    assert seen[0]["spec"]["backoffLimitPerIndex"] == 0
+
+
+def test_the_wait_for_a_function_has_an_end(client: Client, server: MemoryApiServer) -> None:
+    with pytest.raises(WaitTimeout):
+        client.map(len, ["abc"], JOB, timeout_seconds=0.01)
+    assert [job["metadata"]["name"] for job in server.all("jobs")] == ["sweep"]
+
+
+def test_a_function_finds_the_modules_of_the_working_tree(
+    client: Client, server: MemoryApiServer, tmp_path: Path
+) -> None:
+    (tmp_path / "of_the_tree.py").write_text("VALUE = 7\n")
+
+    def imported(_: int) -> int:
+        return int(__import__("of_the_tree").VALUE)
+
+    with running(server, lambda: [ran(server, tmp_path, 0)]):
+        assert client.map(imported, [0], JOB) == [7]
 
 
 def test_another_python_in_the_image_is_an_error_before_anything_is_unpickled(
@@ -236,6 +331,7 @@ def test_another_python_in_the_image_is_an_error_before_anything_is_unpickled(
             {"reason": "StartError"},
             'StartError exec: "python3": not found; see',
         ),
+        ("[" * 4000, {}, "without a result: Error [[[["),
         ("[1]", {}, "without a result: Error [1]"),
         ("", {"reason": "OOMKilled", "exitCode": 137}, "exit code 137 and without a result: OOMKilled"),
     ],
@@ -261,7 +357,9 @@ def test_of_several_attempts_the_one_that_succeeded_counts(client: Client, serve
         foreign = pod(server, 0, "sweep-0-d", 0, '{"result": 8}')
         foreign["metadata"]["ownerReferences"][0]["uid"] = "another"
         foreign["metadata"]["creationTimestamp"] = "2027-01-01T00:00:00Z"
-        return [*attempts, foreign]
+        endless = pod(server, 0, "sweep-0-e", 0, '{"result": 9}')
+        endless["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] = "9" * 5000
+        return [*attempts, foreign, endless]
 
     with running(server, pods):
         assert client.map(len, [""], JOB) == [7]
@@ -275,8 +373,10 @@ def test_of_several_attempts_the_one_that_succeeded_counts(client: Client, serve
         (lambda client: client.map(len, [1], replace(JOB, args=("b",))), InvalidField, "args does not go with"),
         (lambda client: client.map(len, [1], JOB, parallelism=0), InvalidField, "parallelism 0 is not possible"),
         (lambda client: client.map(len, [1], replace(JOB, ttl_seconds=90)), InvalidField, "ttl_seconds does not"),
+        (lambda client: client.map(len, [1], replace(JOB, interactive=True)), InvalidField, "interactive does not go"),
+        (lambda client: client.map(len, range(100_001), JOB), InvalidField, "`map` takes at most 100000 parameters"),
     ],
-    ids=["pickle", "size", "args", "parallelism", "ttl"],
+    ids=["pickle", "size", "args", "parallelism", "ttl", "interactive", "count"],
 )  # fmt: skip
 def test_a_call_that_is_not_possible_makes_no_job(
     call: Callable[[Client], Any], error: type[Exception], said: str, client: Client, server: MemoryApiServer
