@@ -11,6 +11,7 @@ import json
 import re
 import ssl
 import subprocess
+import sys
 import tarfile
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
@@ -28,6 +29,7 @@ from image import build
 from musterbench.schedulers import kube_scheduler
 from musterlab import oci
 from musterlab.cluster import Lab
+from orchestrator.client import Client, PythonDiffers, Submission
 from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE, WEB_ACCOUNT, WORKLOAD_LABEL
 from orchestrator.progress import Reporter
 from tests.cluster.certificates import Authority
@@ -180,6 +182,7 @@ async def test_the_deployment_that_is_shipped_binds_jobs_and_survives_its_leader
     async with cluster(archive, tmp_path) as site:
         await asyncio.to_thread(operate, site)
         assert await verdict_on_the_operator(site.lab.kubeconfig) == Judgement(Verdict.PASS)
+        await asyncio.to_thread(call_functions, site)
         await asyncio.to_thread(look_at_pages, site)
 
 
@@ -214,6 +217,18 @@ def operate(site: Cluster) -> None:
         for pod in site.operators()
         for status in pod["status"]["containerStatuses"]
     )
+
+
+def call_functions(site: Cluster) -> None:
+    """Run `Client.map` in pods of the operator's image, whose user is not root, and whose Python is 3.11."""
+    job = Submission(name="squares", image=f"{build.REPOSITORY}:0.1.0", user="ann", gpu_milli=1000)
+    with Client(site.lab.kubeconfig, project="team-a") as client:
+        if sys.version_info[:2] != (3, 11):
+            with pytest.raises(PythonDiffers, match=r"the image has Python 3\.11,"):
+                client.map(lambda number: number * number, [2, 3], job, timeout_seconds=300)
+            return
+        assert client.map(lambda number: number * number, [2, 3], job, timeout_seconds=300) == [4, 9]
+    assert {each["name"] for each in site.list_jobs()} == {"first", "second"}
 
 
 async def verdict_on_the_operator(kubeconfig: Path) -> Judgement:
