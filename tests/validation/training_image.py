@@ -31,9 +31,12 @@ def build(directory: Path) -> Path:
     return _archive(directory, NAME, _layer(PACKAGES, NEEDED))
 
 
-def build_python(directory: Path, name: str) -> Path:
-    """Write the archive of an image of this name into the directory, and return it. The image has Python alone."""
-    return _archive(directory, name, _layer((), ()))
+def build_python(directory: Path, name: str, modules: Sequence[Path] = ()) -> Path:
+    """Write the archive of an image of this name into the directory, and return it.
+
+    The image has Python alone, and the shared libraries of the system that `modules` load.
+    """
+    return _archive(directory, name, _layer((), (), modules))
 
 
 def _archive(directory: Path, name: str, layer: bytes) -> Path:
@@ -47,7 +50,7 @@ def _archive(directory: Path, name: str, layer: bytes) -> Path:
     return archive
 
 
-def _layer(packages: Sequence[str], needed: Sequence[str]) -> bytes:
+def _layer(packages: Sequence[str], needed: Sequence[str], loading: Sequence[Path] = ()) -> bytes:
     buffer = io.BytesIO()
     interpreter = Path(sys.base_prefix)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -63,7 +66,7 @@ def _layer(packages: Sequence[str], needed: Sequence[str]) -> bytes:
             _add_tree(layer, ROOT / package, f"muster/{package}")
         for path, inside in _installed(needed):
             layer.add(path, arcname=f"packages/{inside}")
-        for library in _libraries(binary):
+        for library in _libraries(binary, loading):
             layer.add(library.resolve(), arcname=str(library))
         _add_link(layer, "usr/local/bin/python", str(binary))
         _add_link(layer, "usr/local/bin/python3", str(binary))
@@ -103,11 +106,11 @@ def _installed(needed: Sequence[str]) -> Iterator[tuple[Path, str]]:
                 yield Path(str(distribution.locate_file(file))), inside
 
 
-def _libraries(binary: Path) -> list[Path]:
-    """Return the shared libraries of the system that the interpreter, its modules and TensorFlow load."""
+def _libraries(binary: Path, loading: Sequence[Path]) -> list[Path]:
+    """Return the shared libraries of the system that the interpreter, its modules, TensorFlow and `loading` load."""
     packages = Path(sysconfig.get_paths()["platlib"])
     modules = (Path(sys.base_prefix) / "lib").rglob("lib-dynload/*.so")
-    programs = [binary, *modules, *packages.glob("tensorflow/*.so*"), *packages.glob("*/*.so")]
+    programs = [binary, *modules, *packages.glob("tensorflow/*.so*"), *packages.glob("*/*.so"), *loading]
     done = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=False)
     words = {word for line in done.stdout.splitlines() for word in line.split() if word.startswith("/")}
     places = ("/lib", "/usr/lib", f"{sys.base_prefix}/lib/libpython")
