@@ -13,6 +13,8 @@ LIVE_INTERVAL_SECONDS = 0.2
 
 def printable(text: str) -> str:
     """Return the text with every character that a terminal would obey written out, as `\\x1b`."""
+    if text.isprintable():
+        return text
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
 
 

@@ -54,14 +54,14 @@ class Choice:
 
 async def check_nodes(client: "AsyncClient", selection: "Selection", views: "Iterable[WorkloadView]") -> None:
     """Raise NoSuchNode for a node of the choice that the cluster does not have, and no job in `views`."""
+    unused = selection.nodes.difference(*(view.nodes for view in views))
+    if not unused:
+        return
     from orchestrator.client.nodes import NoSuchNode
     from orchestrator.cluster.errors import Forbidden
     from orchestrator.cluster.objects import Object
     from orchestrator.cluster.resources import NODES
 
-    unused = selection.nodes.difference(*(view.nodes for view in views))
-    if not unused:
-        return
     try:
         page = await client.transport.list(NODES.path(), Object)
     except Forbidden:

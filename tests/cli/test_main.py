@@ -53,15 +53,16 @@ def test_the_help_of_submit_imports_neither_the_client_nor_the_renderer() -> Non
 
 
 def test_a_listing_imports_nothing_of_the_planner_and_no_other_command_s_client(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    muster: Callable[..., Outcome], kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    assert muster("submit", "listed", "-i", "python").code == 0
     unneeded = (
         "orchestrator.planner", "orchestrator.observe.snapshot", "orchestrator.submit.manifest",
         "orchestrator.client.nodes", "orchestrator.client.streams", "orchestrator.cluster.exec_plugin",
     )  # fmt: skip
     modules = modules_after("list")
-    assert "orchestrator.client.jobs" in modules
+    assert "orchestrator.cli.job_table" in modules
     assert [name for name in modules if name.startswith(unneeded)] == []
 
 
