@@ -70,7 +70,7 @@ def _import_aiohttp() -> None:
         import aiohttp  # noqa: F401
     finally:
         ssl.SSLContext.load_default_certs = load  # type: ignore[method-assign]
-        del ssl.SSLContext.set_default_verify_paths  # what SSLContext inherits is back
+        del ssl.SSLContext.set_default_verify_paths  # the inherited method is back
 
 
 def run(action: Callable[["AsyncClient"], Awaitable[T]]) -> T:
