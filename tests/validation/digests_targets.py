@@ -1,6 +1,5 @@
 """Doubles of clusters whose pods compute digests on GPUs, honest ones and such with defects."""
 
-import functools
 import json
 from typing import Any, Final
 
@@ -8,6 +7,7 @@ from tests.validation.host_doubles import FakeHosts
 from tests.validation.training_targets import Trains
 from tests.validation.workloads.flips import TINY, FlipsABit
 from validation.judge.events import PodSeen
+from validation.judge.training.digests import KNOWN
 from validation.scenario.images import ImageMap, whole_name
 from validation.scenario.loaded import SHIPPED
 from validation.targets.hosts import SiteHosts
@@ -26,20 +26,34 @@ def with_image() -> SiteHosts:
     return hosts
 
 
-@functools.cache
+_EXACT: Final = measure(Plain(), TINY, 1)
+"""The digests of the exact results in the sizes of the tests."""
+
+
+def as_on_gpu(measured: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    """Return digests of the sizes of the tests as a GPU would have them: the exact result has the known digest."""
+    return {
+        computation: {
+            KNOWN["gpu"][computation] if digest in _EXACT[computation] else digest: number
+            for digest, number in counts.items()
+        }
+        for computation, counts in measured.items()
+    }
+
+
 def clean() -> dict[str, dict[str, int]]:
     """Return the right digests."""
-    return measure(Plain(), TINY, REPEATS)
+    return {computation: {digest: REPEATS} for computation, digest in KNOWN["gpu"].items()}
 
 
 def once_wrong(product: int = 0) -> dict[str, dict[str, int]]:
     """Return the digests of a GPU that flips one bit in one product."""
-    return measure(FlipsABit(product, 3, 22), TINY, REPEATS)
+    return as_on_gpu(measure(FlipsABit(product, 3, 22), TINY, REPEATS))
 
 
 def always_wrong(element: int = 3) -> dict[str, dict[str, int]]:
     """Return the digests of a GPU that flips the same bit in every product."""
-    return measure(FlipsABit(0, element, 22, always=True), TINY, REPEATS)
+    return as_on_gpu(measure(FlipsABit(0, element, 22, always=True), TINY, REPEATS))
 
 
 def device(node: str, index: int, **changes: Any) -> Json:
@@ -48,7 +62,6 @@ def device(node: str, index: int, **changes: Any) -> Json:
         "index": index,
         "uuid": uuid(node, index),
         "model": "Tesla V100-SXM2-32GB",
-        "processors": 80,
         "library": "PyTorch 2.9.1, CUDA 12.8",
         "digests": clean(),
         "problem": "",
@@ -90,3 +103,10 @@ def computing(changed: dict[tuple[str, int], Json], **changes: Any) -> type[Comp
 
 
 CorruptsSilently: Final = computing({("n2", 5): {"digests": always_wrong()}})
+CorruptsEverywhere: Final = computing(
+    {(node, index): {"digests": always_wrong()} for node in ("n1", "n2") for index in range(8)}
+)
+CorruptsBesideAnUnreadNode: Final = computing(
+    {("n1", 2): {"digests": always_wrong()}}
+    | {("n2", index): {"digests": {}, "problem": "no library"} for index in range(8)}
+)

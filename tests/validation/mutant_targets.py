@@ -13,7 +13,11 @@ from tests.validation.api_targets import (
     TooOldForClaims,
     TwoDefaultClasses,
 )
-from tests.validation.digests_targets import CorruptsSilently
+from tests.validation.digests_targets import (
+    CorruptsBesideAnUnreadNode,
+    CorruptsEverywhere,
+    CorruptsSilently,
+)
 from tests.validation.fake_target import FakeTarget, HidesEvictions, SwapsDevices
 from tests.validation.training_targets import LeavesNothing
 from tests.validation.use_targets import LeavesOneIdle
@@ -230,6 +234,8 @@ TARGETS: Final[dict[str, Callable[[], FakeTarget]]] = {
     "swaps-devices": SwapsDevices,
     "leaves-no-result": LeavesNothing,
     "corrupts-silently": CorruptsSilently,
+    "corrupts-everywhere": CorruptsEverywhere,
+    "corrupts-beside-an-unread-node": CorruptsBesideAnUnreadNode,
     "shows-what-is-not-so": ShowsWhatIsNotSo,
     "shows-another-container": ShowsAnotherContainer,
     "two-volumes": HasTwoVolumes,

@@ -501,11 +501,12 @@ def judge_training(check: Json, events: list[Json]) -> str:  # noqa: PLR0911 - o
     if not outputs:
         late = window["endedMs"] - window["startedMs"] >= check["withinMs"]
         return "FAIL" if late else "INCONCLUSIVE"
+    if job.get("result") == "digests":
+        reports = [event for event in events[: window["untilEvent"]] if event["event"] == "gpus"]
+        verdict = judge_digests(job, outputs, world.gpus, reports)
+        return unless_gaps(window, events) if verdict == "PASS" else verdict
     if any(output["problem"] for output in outputs):
         return "ERROR"
-    if job.get("result") == "digests":
-        verdict = judge_digests(job, outputs)
-        return unless_gaps(window, events) if verdict == "PASS" else verdict
     results = [(output, result) for output in outputs if (result := training_result(output["line"]))]
     if any(output["exitCode"] for output in outputs) or len(results) != 1:
         return "FAIL"
@@ -528,7 +529,7 @@ def judge_training(check: Json, events: list[Json]) -> str:  # noqa: PLR0911 - o
 def training_result(line: str) -> Json | None:
     try:
         result = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return result if isinstance(result, dict) and result.get("kind") == "TrainingResult" else None
 

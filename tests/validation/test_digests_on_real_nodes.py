@@ -61,7 +61,7 @@ def test_pods_on_two_nodes_have_equal_digests(lab: Lab, tmp_path: Path) -> None:
     steps = {step.id: (step.verdict, step.reasons) for step in record.read(out).steps}
     assert steps["muster-digests/training/digests"] == (
         "PASS",
-        [f"equal digests of 16 devices in 5 repeats, by {Plain().version}"],
+        [f"exact results of 16 devices in 5 repeats, by {Plain().version}"],
     ), (steps, done.stdout)
     assert steps["muster-digests/run"][0] == "PASS", steps
     outputs = [event for event in log.read_log(out).events if isinstance(event, OutputSeen)]

@@ -30,6 +30,8 @@ FILES = {
     "forgets-its-promises": [SHIPPED / "muster" / "restarted.scenario.yaml"],
     "leaves-no-result": [NETAPP1, SMALL, DIGESTS],
     "corrupts-silently": [DIGESTS],
+    "corrupts-everywhere": [DIGESTS],
+    "corrupts-beside-an-unread-node": [DIGESTS],
     "shows-what-is-not-so": [TR4858],
     "shows-another-container": [TR4858],
     "two-volumes": [TR4858],
@@ -42,7 +44,7 @@ FILES = {
     "nobody-leads": [INSTALLATION],
 }
 """The scenarios that show each defect. A defect without an entry shows in the scenario VICTIM."""
-NEED_AN_IMAGE = {"leaves-no-result": with_image, "corrupts-silently": with_image}
+NEED_AN_IMAGE = {name: with_image for name, files in FILES.items() if DIGESTS in files}
 """The hosts of the site of each defect that shows only with an image that the site names."""
 TRANSIENT = ("overbooks-a-node", "holds-a-gpu-twice", "interactive-beyond-quota")
 

@@ -1,6 +1,7 @@
 """The identity of a run's cluster, from the events alone. A redacted record has digests instead of uids."""
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree as ET
 
@@ -11,12 +12,13 @@ from validation.judge.events import ClusterSeen, Event, GpusSeen, NodeSeen, Tool
 from validation.report.record import GpuIdentity, Identity, NodeIdentity
 
 TOKEN = "sha256:"  # noqa: S105 - what a digest begins with
+IS_TOKEN = re.compile(TOKEN + "[0-9a-f]{64}")
 _MAX_BYTES = 16 << 20
 
 
 def token(name: str) -> str:
     """Return the digest of a uid or UUID. A digest is returned unchanged."""
-    if not name or name.startswith(TOKEN):
+    if not name or IS_TOKEN.fullmatch(name):
         return name
     return TOKEN + hashlib.sha256(name.encode()).hexdigest()
 

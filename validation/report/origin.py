@@ -16,7 +16,7 @@ from validation.judge.events import (
     WatchSeen,
 )
 from validation.report import log
-from validation.report.identity import TOKEN
+from validation.report.identity import IS_TOKEN, TOKEN
 from validation.report.record import Report
 
 CLOCKS_APART: Final = timedelta(days=1)
@@ -27,7 +27,6 @@ _CLUSTER: Final = "cluster"
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 _VERSION: Final = re.compile(r"[1-9]\d{0,17}", re.ASCII)
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
-_TOKEN: Final = re.compile(rf"{TOKEN}[0-9a-f]{{64}}", re.ASCII)
 _OF_OBJECTS: Final = (NodeSeen, ClusterSeen, PodSeen, GpusSeen, OutputSeen)
 """Events that are made from an object of the API server."""
 _CHANGES: Final = frozenset({"listed", "lost", "resumed", "relisted", "absent"})
@@ -142,7 +141,7 @@ class Origin:
     def _uids(self, event: Event) -> Iterator[str]:
         """Yield the problem if a redacted record has a uid that is not a token, or another record has a token."""
         uids = [uid for uid in uids_of(event) if uid]
-        wrong = next((uid for uid in uids if bool(_TOKEN.fullmatch(uid)) != self._is_redacted), "")
+        wrong = next((uid for uid in uids if bool(IS_TOKEN.fullmatch(uid)) != self._is_redacted), "")
         if wrong and (self._is_redacted or wrong.startswith(TOKEN)):
             yield f"{wrong} is {'a uid in a redacted record' if self._is_redacted else 'a token in a record of names'}"
 

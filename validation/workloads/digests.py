@@ -2,8 +2,8 @@
 
 A pod runs the text of this file with `python3 -c`, so the file imports nothing of muster and runs on Python 3.10.
 
-All numbers are integers below 2**24 in float32, and below 65,504 in float16. Every sum of them is exact, so a result
-does not depend on the order of summation. Equal GPUs have equal digests in every repeat.
+All numbers are integers of at most 2**24 in float32, and of at most 2**11 in float16. Every sum of them is exact, so a
+result does not depend on the order of summation. Each device must have the digests of the exact results.
 """
 
 import argparse
@@ -23,10 +23,13 @@ from multiprocessing.connection import Connection
 from typing import Any, Final, Protocol
 
 MATRIX_BOUND: Final = 127
-HALF_BOUND: Final = 7
+HALF_BOUND: Final = 3
+"""With it, each sum of some products of an element is at most 2,048: `half` is exact in float16, in any order."""
 STEPS: Final = 3
 CHILD_SECONDS: Final = 900
 """Maximum time for one GPU: a library needs some seconds to start, all repeats some seconds more."""
+MAX_NAME_LENGTH: Final = 100
+MAX_PROBLEM_LENGTH: Final = 300
 
 
 class Sizes:
@@ -39,8 +42,8 @@ class Sizes:
         self.product = product
         self.training = training
 
-    def bounds(self) -> tuple[int, int]:
-        """Return the largest possible absolute values of all sums: in float32, and in float16."""
+    def bound(self) -> int:
+        """Return the largest possible absolute value of all sums in float32."""
         batch, inputs, hidden, outputs = self.training
         weight = (
             STEPS  # the largest weight of the last step: each earlier step adds at most 1 to a weight of 1
@@ -48,7 +51,7 @@ class Sizes:
         activation = inputs * weight
         passed_back = outputs * weight
         sums = (hidden * activation * weight + MATRIX_BOUND, batch * activation, batch * passed_back)
-        return max(self.product[1] * MATRIX_BOUND**2, *sums), self.product[1] * HALF_BOUND**2
+        return max(self.product[1] * MATRIX_BOUND**2, *sums)
 
 
 GPU: Final = Sizes((4096, 1024, 4096), (4096, 512, 1024, 256))
@@ -56,12 +59,11 @@ CPU: Final = Sizes((24, 24, 24), (16, 16, 16, 8))
 
 
 class Library(Protocol):
-    """Matrices of a library. `version`, `model`, `uuid` and `processors` are those of the library and the device."""
+    """Matrices of a library. `version`, `model` and `uuid` are those of the library and the device."""
 
     version: str
     model: str
     uuid: str
-    processors: int
 
     def matrix(self, rows: int, columns: int, content: bytes, *, half: bool) -> Any:
         """Return a matrix of the signed bytes in `content`, in float16 or float32."""
@@ -93,7 +95,7 @@ class Plain:
 
     def __init__(self) -> None:
         self.version = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
-        self.model, self.uuid, self.processors = "CPU " + os.uname().machine, "", os.cpu_count() or 0
+        self.model, self.uuid = "CPU " + os.uname().machine, ""
 
     def matrix(self, rows: int, columns: int, content: bytes, *, half: bool) -> Any:  # noqa: ARG002 - its results are exact in float16, too
         """Return a matrix of the signed bytes in `content`."""
@@ -158,7 +160,7 @@ class PyTorch(_Tensors):
         self._device = "cuda:0" if kind == "gpu" else "cpu"
         self.version = f"PyTorch {torch.__version__}"
         plain = Plain()
-        self.model, self.uuid, self.processors = plain.model, plain.uuid, plain.processors
+        self.model, self.uuid = plain.model, plain.uuid
         torch.use_deterministic_algorithms(True)
         if kind == "gpu":
             torch.backends.cuda.matmul.allow_tf32 = False
@@ -166,7 +168,7 @@ class PyTorch(_Tensors):
             properties = torch.cuda.get_device_properties(0)
             uuid = str(getattr(properties, "uuid", ""))  # since PyTorch 2.4
             self.version += f", CUDA {torch.version.cuda}"
-            self.model, self.processors = properties.name, properties.multi_processor_count
+            self.model = properties.name
             self.uuid = uuid if not uuid or uuid.startswith(("GPU-", "MIG-")) else "GPU-" + uuid
 
     def matrix(self, rows: int, columns: int, content: bytes, *, half: bool) -> Any:
@@ -206,13 +208,13 @@ class TensorFlow(_Tensors):
         self._tf = tensorflow
         self.version = f"TensorFlow {tensorflow.__version__}"
         plain = Plain()
-        self.model, self.uuid, self.processors = plain.model, plain.uuid, plain.processors
+        self.model, self.uuid = plain.model, plain.uuid
         if kind == "gpu":
             devices = tensorflow.config.list_physical_devices("GPU")
             if not devices:
                 raise RuntimeError(f"{self.version} sees no GPU")
             details = tensorflow.config.experimental.get_device_details(devices[0])
-            self.model, self.processors = str(details.get("device_name", "")), 0
+            self.model = str(details.get("device_name", ""))
         tensorflow.config.experimental.enable_op_determinism()
         tensorflow.config.experimental.enable_tensor_float_32_execution(False)
 
@@ -311,11 +313,11 @@ def measure_device(kind: str, number: int, repeats: int) -> dict[str, Any]:
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         os.environ["CUDA_VISIBLE_DEVICES"] = str(number)
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+        os.environ["NVIDIA_TF32_OVERRIDE"] = "0"  # an image may have set it to another value
     library = chosen_library(kind)
     return {
         "uuid": library.uuid,
         "model": library.model,
-        "processors": library.processors,
         "library": library.version,
         "digests": measure(library, GPU if kind == "gpu" else CPU, repeats),
     }
@@ -326,7 +328,7 @@ def report_device(pipe: Connection, kind: str, number: int, repeats: int) -> Non
     try:
         entry = measure_device(kind, number, repeats)
     except Exception as error:  # any error of a library is the problem of the device
-        entry = {"problem": " ".join(f"{type(error).__name__}: {error}".split())[:300]}
+        entry = {"problem": f"{type(error).__name__}: {error}"}
     pipe.send(entry)
 
 
@@ -361,6 +363,12 @@ def uuids() -> dict[str, str]:
     return {row[0].strip(): row[1].strip() for row in rows if len(row) == 2}
 
 
+def bounded(text: str, length: int) -> str:
+    """Return the text in one line of at most this length, with a question mark for each character beyond ASCII."""
+    words = " ".join(text.split())
+    return "".join(letter if " " <= letter <= "~" else "?" for letter in words)[:length]
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the document of all devices of this pod as the last line of the output."""
     parser = argparse.ArgumentParser(
@@ -375,17 +383,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     names = uuids() if options.device == "gpu" else {}
     devices = []
     for number in range(options.num_devices):
-        entry = {
+        entry: dict[str, Any] = {
             "index": number,
             "uuid": "",
             "model": "",
-            "processors": 0,
             "library": "",
             "digests": {},
             "problem": "",
         }
         entry.update(in_child(options.device, number, options.repeats))
         entry["uuid"] = entry["uuid"] or names.get(str(number), "")
+        for name in ("uuid", "model", "library"):
+            entry[name] = bounded(entry[name], MAX_NAME_LENGTH)
+        entry["problem"] = bounded(entry["problem"], MAX_PROBLEM_LENGTH)
         devices.append(entry)
     time.sleep(max(0.0, options.least_seconds - (time.monotonic() - began)))
     document = {

@@ -11,10 +11,11 @@ from validation.judge.check_verdict import Circumstances, Judgement, Window, jud
 from validation.judge.events import Event, GpusSeen, OutputSeen
 from validation.judge.evidence import NO_EVIDENCE, Evidence, shortfall
 from validation.judge.timeline import Timeline
-from validation.judge.training.digests import judge_digests
+from validation.judge.training.digests import KnownGpus, judge_digests
 from validation.judge.training.training_result import (
     TrainingResult,
     describe,
+    end_of,
     judge_mounts,
     judge_training,
     rate_of,
@@ -104,14 +105,14 @@ def judge_job(
             evidence,
             explain_pods(timeline.state_before(window.until_event), [check.job.project]),
         )
-    judgement = _judge_outputs(check, outputs, during)
+    if check.name == DIGESTS:
+        judgement = judge_digests(check.job.device, check.job.devices, outputs, _known_gpus(timeline, window))
+    else:
+        judgement = _judge_outputs(check, outputs, during)
     return JobResult(without_gaps(judgement, timeline, window), evidence)
 
 
 def _judge_outputs(check: JobCheck, outputs: Sequence[OutputSeen], during: Sequence[Event]) -> Judgement:
-    if check.name == DIGESTS:
-        unread = _unread(outputs)
-        return unread or judge_digests(check.job.device, check.job.devices, outputs, during)
     read = [(output, result) for output in outputs if (result := parse(output.line)) is not None]
     fault = _fault(check.job, outputs, read)
     if fault is not None:
@@ -125,6 +126,13 @@ def _judge_outputs(check: JobCheck, outputs: Sequence[OutputSeen], during: Seque
         return unseen or judgement
     rate = rate_of(result)
     return Judgement(Verdict.PASS, describe(rate) if rate is not None else "")
+
+
+def _known_gpus(timeline: Timeline, window: Window) -> KnownGpus:
+    """Return the GPUs that the API server and the agents reported before the end of the window."""
+    reports = [event for event in timeline.events[: window.until_event] if isinstance(event, GpusSeen)]
+    indices = {(event.node, gpu.uuid): gpu.index for event in reports for gpu in event.gpus if gpu.uuid}
+    return KnownGpus(timeline.state_before(window.until_event).nodes, indices)
 
 
 def _fault(
@@ -143,7 +151,7 @@ def _fault(
 
 
 def _unread(
-    outputs: Sequence[OutputSeen], read: Sequence[tuple[OutputSeen, TrainingResult]] = ()
+    outputs: Sequence[OutputSeen], read: Sequence[tuple[OutputSeen, TrainingResult]]
 ) -> Judgement | None:
     """Return the verdict on a job of which an output is unknown or a pod failed; None if there is no such pod."""
     unknown = next((output for output in outputs if output.problem), None)
@@ -152,7 +160,7 @@ def _unread(
         return Judgement(Verdict.ERROR, f"the output of {unknown.pod} could not be read: {unknown.problem}")
     if failed is None:
         return None
-    reason = next((f": {result.ended}: {result.reason}" for output, result in read if output is failed), "")
+    reason = next((f": {end_of(result)}" for output, result in read if output is failed), "")
     return Judgement(Verdict.FAIL, f"{failed.pod} ended with exit code {failed.exit_code}{reason}")
 
 
@@ -160,7 +168,7 @@ def parse(line: str) -> TrainingResult | None:
     """Return the document of a training run; None if the line is no such document."""
     try:
         return msgspec.json.decode(line, type=TrainingResult)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeError):
         return None
 
 

@@ -14,6 +14,7 @@ from validation.judge.verdict import Verdict
 LEAST_BATCHES: Final = 200
 RESNET50_PARAMETERS: Final = 25_636_712
 """Number of parameters of Keras' ResNet-50 with 1,000 classes."""
+MAX_REASON: Final = 300
 LEAST_OF_A_MOUNT_PERMILLE: Final = 800
 """Minimum portion of an equal share of the images that each mount must have delivered."""
 
@@ -127,6 +128,11 @@ class RatioThreshold(_Part, frozen=True):
     source: str
     date: str
     confidence: str
+
+
+def end_of(result: TrainingResult) -> str:
+    """Return how the run ended, and at most the first 300 characters of the reason."""
+    return f"{result.ended}: {' '.join(result.reason.split())[:MAX_REASON]}"
 
 
 def rate_of(result: TrainingResult) -> Rate | None:
@@ -243,7 +249,7 @@ def _judge_end(result: TrainingResult) -> Judgement | None:
             Verdict.INCONCLUSIVE, f"stopped after {result.batches} of {result.batches_requested} batches"
         )
     if result.ended != Ended.COMPLETED:
-        return Judgement(Verdict.FAIL, f"{result.ended}: {result.reason}")
+        return Judgement(Verdict.FAIL, end_of(result))
     if result.resumed_at + result.batches != result.batches_requested:
         return Judgement(
             Verdict.ERROR,
