@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _MAX_TEMPLATE_BYTES: Final = 1 << 20
 """The limit of Kubernetes for the ConfigMap of a template."""
-NOT_FOR_TEMPLATES: Final = frozenset({"name", "template", "dry-run", "attach", "wait", "help"})
 
 
 def with_templates(
@@ -92,11 +91,13 @@ def _flag(option: click.Parameter) -> str:
 
 
 def _may_be_filled(option: click.Parameter) -> bool:
+    from orchestrator.submit.templates import FOR_COMMAND_LINES
+
     return (
         isinstance(option, click.Option)
         and option.expose_value
         and bool(_flag(option))
-        and _flag(option) not in NOT_FOR_TEMPLATES
+        and _flag(option) not in FOR_COMMAND_LINES | {"help"}
     )
 
 

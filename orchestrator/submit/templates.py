@@ -51,7 +51,9 @@ _ALTERNATIVES: Final = (
     frozenset({"command", "args"}),
 )
 """Groups of flags that exclude each other: a flag that is set replaces a template's values for its group."""
-_FOR_COMMAND_LINES: Final = frozenset({"name", "template", "dry-run", "attach", "wait"})
+FOR_COMMAND_LINES: Final = frozenset(
+    {"name", "template", "dry-run", "attach", "wait", "wait-timeout", "output"}
+)
 _WHOLE: Final = frozenset({"command", "args"})
 """Repeatable flags whose order matters: their lists are replaced, never joined."""
 _WHOLE_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
@@ -220,7 +222,7 @@ class _Anything(dict[str, str]):
 def _known(template: Template, flag: str, kinds: Mapping[str, Kind]) -> Kind:
     kind = kinds.get(flag)
     if kind is None:
-        more = " for templates: give it on the command line" if flag in _FOR_COMMAND_LINES else ""
+        more = " for templates: give it on the command line" if flag in FOR_COMMAND_LINES else ""
         raise UsageError(f"{template.where(flag)} sets {flag}, which is no flag of submit{more}")
     return kind
 

@@ -135,6 +135,10 @@ REFUSED = [
     ("image: a\n" + "#" * (1 << 20), "--template a.yaml: has more than 1048576 bytes"),
     ("image: a\nenvironment: {A: 1}\n", "a.yaml, line 2, cannot be used: environment takes a value"),
     ("image: a\nuser: $NO_SUCH_VARIABLE\n", "a.yaml, line 2, uses $NO_SUCH_VARIABLE in user"),
+    (
+        "output: json\n",
+        "a.yaml, line 1, sets output, which is no flag of submit for templates: give it on the",
+    ),
     ("image: {required: true}\n", "--image is missing: a.yaml, line 1, requires it"),
     (
         "name: x\n",
