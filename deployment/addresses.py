@@ -16,16 +16,21 @@ _ADDRESSES: Final = frozenset(
 )
 _NETWORKS: Final = frozenset({"pod_subnet", "service_subnet", "destination", "export_cidrs", "cidr"})
 _OF_MACHINES: Final = frozenset({"address", "node_address", "gateway", "management_lif", "data_lif"})
-_OF_PODS: Final = frozenset({"pod_subnet", "service_subnet"})
+_LOCAL: Final = frozenset({"pod_subnet", "service_subnet", "cidr"})
+"""Networks of pods, services and hosts."""
+
 _NUMBERS: Final = re.compile(r"[0-9.]+")
 _SPECIAL: Final = {
+    ipaddress.ip_network("0.0.0.0/8"): "the unspecified network",
     ipaddress.ip_network("169.254.0.0/16"): "link-local",
     ipaddress.ip_network("224.0.0.0/4"): "multicast",
     ipaddress.ip_network("240.0.0.0/4"): "reserved",
 }
 """Special IPv4 ranges in IANA's registry that neither a host nor a pod can use."""
-_NEVER_OF_PODS: Final = {**_SPECIAL, ipaddress.ip_network("127.0.0.0/8"): "loopback"}
-"""Ranges that no pod can use. A host may have a loopback address if its port or jump host allows it (`site_checks`)."""
+_NEVER: Final = {**_SPECIAL, ipaddress.ip_network("127.0.0.0/8"): "loopback"}
+"""Ranges that no network of pods or hosts can have.
+
+A host may have a loopback address if its port or jump host allows it (`site_checks`)."""
 
 
 def malformed(site: Site) -> Iterator[Finding]:
@@ -39,7 +44,7 @@ def malformed(site: Site) -> Iterator[Finding]:
                 kind = _special(value, _SPECIAL) if key in _OF_MACHINES else ""
             elif key in _NETWORKS:
                 ipaddress.ip_network(value)
-                kind = _special(value, _NEVER_OF_PODS) if key in _OF_PODS else ""
+                kind = _special(value, _NEVER) if key in _LOCAL else ""
             elif key == "netmask":
                 ipaddress.ip_network(f"0.0.0.0/{value}")
         except ValueError as error:

@@ -26,6 +26,7 @@ _WORDS: Final = {
 }  # fmt: skip
 """The schema's types in words for error messages."""
 
+_END: Final = r"\Z"
 _MAX_CHARACTERS: Final = 60
 
 
@@ -45,7 +46,13 @@ def load(inventory: Path) -> Site:
 @cache
 def _validator() -> Draft202012Validator:
     text = (resources.files("deployment") / "data" / "site.schema.json").read_text()
-    return Draft202012Validator(json.loads(text))
+    return Draft202012Validator(json.loads(text, object_hook=_with_exact_end))
+
+
+def _with_exact_end(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema whose pattern ends at the end of a text. In Python, `$` also matches before a last newline."""
+    pattern = schema.get("pattern")
+    return schema | {"pattern": pattern.replace("$", _END)} if isinstance(pattern, str) else schema
 
 
 def _schema_problems(site: Site) -> list[str]:
@@ -92,9 +99,10 @@ def _describe_error(place: Place, error: ValidationError) -> Iterator[tuple[Plac
         yield place, f"{where}: a secret is never written here; write {{env: NAME}} or {{vault: name}}"
     elif error.validator in {"pattern", "minLength"}:
         meaning = f" ({schema['description']})" if "description" in schema else ""
+        form = schema.get("pattern", "of a text")
         yield (
             place,
-            f"{where}: {value!r} does not have the form {schema.get('pattern', 'of a text')}{meaning}",
+            f"{where}: {value!r} does not have the form {form.replace(_END, '$')}{meaning}",
         )
     elif error.validator == "type":
         yield (

@@ -1,9 +1,11 @@
 """The stage host_network: bonds, VLANs, MTU and addresses of the hosts, as the site file says."""
 
 import ipaddress
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
+from deployment import addresses
 from deployment.site import Finding, Place, Site
 from deployment.stages import ontap
 from deployment.stages.definition import StageDefinition, Variables
@@ -11,6 +13,9 @@ from deployment.stages.words import count, hosts_on_removal
 
 _KERNEL_MTU: Final = 1500
 """MTU of an interface without its own value."""
+
+_MINIMUM_SECONDS: Final = 30
+"""Below this time, the way back of a host can begin before its change."""
 
 _Interfaces = Mapping[str, Mapping[str, Any]]
 
@@ -25,19 +30,21 @@ class HostNetwork(StageDefinition):
 
     def problems(self, site: Site) -> Iterator[Finding]:
         networks = _networks(site)
-        for name, network in networks.items():
-            gateway = site.get("network", "host_networks", name, "gateway")
-            if gateway is not None and not _is_host_of(gateway, network):
-                yield Finding(
-                    ("network", "host_networks", name, "gateway"),
-                    f"network.host_networks.{name}: the gateway {gateway} is no host of {network}: correct one of them",
-                )
+        yield from _gateway_problems(site, networks)
+        seconds = str(site.get("vars", "host_network_seconds", default=_MINIMUM_SECONDS)).lstrip("+")
+        if seconds.isdigit() and int(seconds) < _MINIMUM_SECONDS:
+            yield Finding(
+                ("vars", "host_network_seconds"),
+                f"vars.host_network_seconds: a host cannot apply a change in {seconds} seconds: set at least "
+                f"{_MINIMUM_SECONDS}",
+            )
         for name, host in site.hosts.items():
             place: Place = ("hosts", name, "interfaces")
             interfaces = host.get("interfaces", {})
             yield from _bond_problems(place, interfaces)
             yield from _vlan_problems(place, interfaces)
             yield from _address_problems(place, interfaces, networks)
+            yield from _network_problems(place, interfaces, networks)
             gateways = [
                 each
                 for each, entry in interfaces.items()
@@ -48,6 +55,15 @@ class HostNetwork(StageDefinition):
                     (*place, gateways[1]),
                     f"{name}: {' and '.join(gateways)} are in networks with a gateway: a host has one default route. "
                     "Remove the other gateway",
+                )
+
+    def notes(self, site: Site) -> Iterator[str]:
+        owners = {text: owner for _, owner, text in addresses.fixed(site)}
+        for name, network in site.get("network", "host_networks", default={}).items():
+            if network.get("gateway") in owners:
+                yield (
+                    f"the gateway of network.host_networks.{name} is {owners[network['gateway']]} "
+                    f"({network['gateway']}): muster does not make it a router"
                 )
 
     def variables(self, site: Site) -> Variables:
@@ -95,6 +111,36 @@ def _is_host_of(text: str, network: ipaddress.IPv4Network) -> bool:
     return address in network and address not in ends
 
 
+def _gateway_problems(site: Site, networks: Mapping[str, ipaddress.IPv4Network]) -> Iterator[Finding]:
+    """Yield gateways that are no other host of their network."""
+    gateways = {
+        name: network["gateway"]
+        for name, network in site.get("network", "host_networks", default={}).items()
+        if "gateway" in network
+    }
+    for name in sorted(gateways.keys() & networks):
+        place: Place = ("network", "host_networks", name, "gateway")
+        if not _is_host_of(gateways[name], networks[name]):
+            yield Finding(
+                place,
+                f"network.host_networks.{name}: the gateway {gateways[name]} is no host of {networks[name]}: "
+                "correct one of them",
+            )
+        elif networks[name].prefixlen == networks[name].max_prefixlen:
+            yield Finding(
+                place,
+                f"network.host_networks.{name}: {networks[name]} has no address beside its gateway: correct it",
+            )
+    for host, entry in site.hosts.items():
+        for name, interface in entry.get("interfaces", {}).items():
+            if interface.get("address", "") == gateways.get(interface.get("network")):
+                yield Finding(
+                    ("hosts", host, "interfaces", name, "address"),
+                    f"{name}: {interface['address']} is the gateway of the network {interface['network']}: correct one "
+                    "of them",
+                )
+
+
 def _bond_problems(place: Place, interfaces: _Interfaces) -> Iterator[Finding]:
     """Yield members of two bonds, and members that carry an address, a VLAN or a bond."""
     owners: dict[str, str] = {}
@@ -119,10 +165,17 @@ def _bond_problems(place: Place, interfaces: _Interfaces) -> Iterator[Finding]:
 
 
 def _vlan_problems(place: Place, interfaces: _Interfaces) -> Iterator[Finding]:
-    """Yield VLANs without a parent below them, or with a larger MTU than the parent."""
+    """Yield VLANs without a parent below them, with a larger MTU than the parent, or with the id of another."""
+    owners: dict[tuple[str, int], str] = {}
     for name, entry in interfaces.items():
         if "parent" not in entry:
             continue
+        other = owners.setdefault((entry["parent"], entry["vlan"]), name)
+        if other != name:
+            yield Finding(
+                (*place, name, "vlan"),
+                f"{name} is the VLAN {entry['vlan']} of {entry['parent']}, as {other}: remove one of them",
+            )
         parent = interfaces.get(entry["parent"])
         if parent is None or "parent" in parent:
             yield Finding(
@@ -164,6 +217,24 @@ def _address_problems(
         other = owners.setdefault(address, name)
         if other != name:
             yield Finding(here, f"{name} has the address of {other}, {address}: correct one of them")
+
+
+def _network_problems(
+    place: Place, interfaces: _Interfaces, networks: Mapping[str, ipaddress.IPv4Network]
+) -> Iterator[Finding]:
+    """Yield interfaces whose networks overlap: the kernel would send packets for both through one of them."""
+    named = {
+        name: networks[entry["network"]]
+        for name, entry in interfaces.items()
+        if entry.get("network") in networks
+    }
+    for first, second in itertools.combinations(named, 2):
+        if named[first].overlaps(named[second]):
+            yield Finding(
+                (*place, second, "network"),
+                f"{first} and {second} are in networks that overlap ({named[first]} and {named[second]}): give each "
+                "interface a network of its own, or make them a bond",
+            )
 
 
 STAGE: Final = HostNetwork()

@@ -11,14 +11,11 @@ import yaml
 
 Files = dict[str, str]
 Interfaces = dict[str, dict[str, Any]]
+Network = dict[str, dict[str, dict[str, Any]]]
 
 OURS = "/etc/netplan/90-muster.yaml"
 CONNECTIONS = "/etc/NetworkManager/system-connections"
 ROCE = "/etc/systemd/system/muster-roce.service"
-KINDS = ("ethernets", "bonds", "vlans", "bridges")
-IDENTITY = ("match", "set-name", "macaddress")
-"""Keys of netplan that name an interface. They stay in the files of others, or the interface would lose its name."""
-
 HASHED = ("802.3ad", "balance-xor")
 """Modes of a bond that choose the member by a hash of the packet."""
 
@@ -27,23 +24,19 @@ def files_of(interfaces: Interfaces, networks: dict[str, Any], manager: str, pre
     """Return the content of each file that configures the interfaces. An empty content stands for an absent file."""
     if manager != "netplan":
         wanted = keyfiles(interfaces, networks)
-        left = [path for path in present if path.startswith(f"{CONNECTIONS}/") and path not in wanted]
+        left = [path for path in present if path.startswith(f"{CONNECTIONS}/muster-") and path not in wanted]
         return dict.fromkeys(left, "") | wanted
-    names = {*interfaces, *members(interfaces)}
-    others = {path: text for path, text in present.items() if path.endswith(".yaml") and path != OURS}
-    return {path: without(text, names) for path, text in others.items()} | {
-        OURS: _text({"network": {"version": 2, **netplan(interfaces, networks)}})
-    }
+    return {OURS: _text({"network": {"version": 2, **netplan(interfaces, networks)}})}
 
 
 def netplan(interfaces: Interfaces, networks: dict[str, Any]) -> dict[str, Any]:
     """Return the interfaces as netplan describes them. Bond members have the MTU of the bond."""
     found: dict[str, Any] = {}
     for name, entry in interfaces.items():
-        values: dict[str, Any] = {"dhcp4": False, "dhcp6": False}
-        values |= {"mtu": entry["mtu"]} if "mtu" in entry else {}
+        mtu = {"mtu": entry["mtu"]} if "mtu" in entry else {}
+        values: dict[str, Any] = dict(mtu)
         address, gateway = _address(entry, networks)
-        values |= {"addresses": [address]} if address else {}
+        values |= {"dhcp4": False, "addresses": [address]} if address else {}
         values |= {"routes": [{"to": "0.0.0.0/0", "via": gateway}]} if gateway else {}
         if "members" in entry:
             mode = entry.get("mode", "802.3ad")
@@ -51,33 +44,14 @@ def netplan(interfaces: Interfaces, networks: dict[str, Any]) -> dict[str, Any]:
             parameters |= {"lacp-rate": entry.get("lacp_rate", "fast")} if mode == "802.3ad" else {}
             parameters |= {"transmit-hash-policy": "layer3+4"} if mode in HASHED else {}
             values |= {"interfaces": entry["members"], "parameters": parameters}
-            plain = {key: values[key] for key in ("dhcp4", "dhcp6", "mtu") if key in values}
-            found.setdefault("ethernets", {}).update(dict.fromkeys(entry["members"], plain))
+            port = {"dhcp4": False, "dhcp6": False} | mtu
+            found.setdefault("ethernets", {}).update(dict.fromkeys(entry["members"], port))
             found.setdefault("bonds", {})[name] = values
         elif "parent" in entry:
             found.setdefault("vlans", {})[name] = values | {"id": entry["vlan"], "link": entry["parent"]}
         else:
             found.setdefault("ethernets", {})[name] = values
     return found
-
-
-def without(text: str, names: set[str]) -> str:
-    """Return a file of netplan without the settings of these interfaces; the same text if it has none."""
-    data = yaml.safe_load(text) or {}
-    network = data.get("network") or {}
-    is_changed = False
-    for kind in KINDS:
-        for name, entry in list((network.get(kind) or {}).items()):
-            remaining = {key: value for key, value in (entry or {}).items() if key in IDENTITY}
-            if name not in names or remaining == entry:
-                continue
-            is_changed = True
-            network[kind][name] = remaining
-            if not remaining:
-                del network[kind][name]
-        if not network.get(kind, True):
-            del network[kind]
-    return _text(data) if is_changed else text
 
 
 def keyfiles(interfaces: Interfaces, networks: dict[str, Any]) -> Files:
@@ -155,88 +129,41 @@ def former(changed: Files, present: Files) -> Files:
     return {path: present.get(path, "") for path in changed}
 
 
-def before(recorded: Files, present: Files) -> Files:
-    """Return the files as they were before the role ran. A file that another program has changed since stays."""
-    names = set(owned(present))
-    wanted = {path: "" for path in present if path not in recorded and _is_ours(path)}
-    return wanted | {
-        path: text
-        for path, text in recorded.items()
-        if _is_ours(path) or (path in present and without(text, names) == present[path])
-    }
+def recorded_files(present: Files, originals: Files) -> Files:
+    """Return the files to restore later: those of others as they are without the role, and the role's own."""
+    return originals | {path: text for path, text in present.items() if _is_ours(path)}
 
 
-def owned(present: Files) -> list[str]:
+def before(recorded: Files, present: Files, originals: Files) -> Files:
+    """Return the files as they are without the role. A file that others have changed since the record stays."""
+    kept = {path: recorded.get(path, "") for path in (*recorded, *present) if _is_ours(path)}
+    return originals | kept
+
+
+def owned(present: Files, network: Network) -> list[str]:
     """Return the interfaces that the role has configured on the host, by its files."""
-    network = (yaml.safe_load(present.get(OURS, "")) or {}).get("network", {})
-    names = {name for kind in KINDS for name in network.get(kind, {})}
+    names = {name for entries in network.values() for name in entries}
     prefix = f"{CONNECTIONS}/muster-"
     stems = {PurePosixPath(path).stem for path in present if path.startswith(prefix)}
     return sorted(names | {stem.removeprefix("muster-") for stem in stems})
 
 
-def links_of(shown: list[dict[str, Any]], names: list[str]) -> dict[str, int]:
-    """Return the MTU of each of these interfaces that is in the output of `ip -json address`."""
-    return {link["ifname"]: link["mtu"] for link in shown if link["ifname"] in names}
+def script_of(
+    files: Files, manager: str, added: list[str], links: dict[str, int], *, to_the_end: bool = False
+) -> str:
+    """Return a shell script that writes the files, deletes the added interfaces, sets the MTU of links, and applies.
 
-
-def stale(shown: list[dict[str, Any]], interfaces: Interfaces) -> list[str]:
-    """Return the bonds of another mode and the VLANs of another id. The kernel changes neither while they exist."""
-    data = {link["ifname"]: link.get("linkinfo", {}).get("info_data", {}) for link in shown}
-    return [
-        name
-        for name, entry in interfaces.items()
-        if (
-            "members" in entry
-            and data.get(name, {}).get("mode", "") not in {"", entry.get("mode", "802.3ad")}
-        )
-        or ("parent" in entry and data.get(name, {}).get("id", entry["vlan"]) != entry["vlan"])
-    ]
-
-
-def problems_of(shown: list[dict[str, Any]], interfaces: Interfaces, networks: dict[str, Any]) -> list[str]:
-    """Return a sentence for each interface that is not as the site file says."""
-    links = {link["ifname"]: link for link in shown}
-    found = []
-    for name, entry in interfaces.items():
-        link = links.get(name)
-        if link is None:
-            found.append(f"there is no {name}")
-            continue
-        if link["mtu"] != entry.get("mtu", link["mtu"]):
-            found.append(f"{name} has the MTU {link['mtu']}, not {entry['mtu']}")
-        address, _ = _address(entry, networks)
-        has = [f"{each['local']}/{each['prefixlen']}" for each in link.get("addr_info", [])]
-        if address and address not in has:
-            found.append(f"{name} lacks {address} (link {link.get('operstate', 'unknown')})")
-        found += [
-            f"{member} is no member of {name}"
-            for member in entry.get("members", [])
-            if links.get(member, {}).get("master") != name
-        ]
-    return found + [f"{name} is of another mode or VLAN" for name in stale(shown, interfaces)]
-
-
-def unlinked(shown: list[dict[str, Any]], interfaces: Interfaces) -> list[str]:
-    """Return a sentence for each interface without a carrier, such as a bond whose members have no cable."""
-    dead = [link["ifname"] for link in shown if "NO-CARRIER" in link.get("flags", [])]
-    return [f"{name} has no link" for name in interfaces if name in dead]
-
-
-def script_of(files: Files, manager: str, added: list[str], links: dict[str, int]) -> str:
-    """Return a shell script that writes the files, deletes the added interfaces, sets the MTU of links, and applies."""
-    lines = ["set -e"]
+    It ends at the first error, or with `to_the_end` after the last line: a way back restores as much as it can.
+    """
+    lines = []
     if not files.get(ROCE, "-"):
         lines.append(f"systemctl disable --now --quiet {PurePosixPath(ROCE).name} || true")
     for path, text in files.items():
         target = shlex.quote(path)
         content = base64.b64encode(text.encode()).decode()
         mode = "0644" if path == ROCE else "0600"
-        lines.append(
-            f"(umask 077; echo {content} | base64 -d > {target}); chmod {mode} {target}"
-            if text
-            else f"rm -f {target}"
-        )
+        written = [f"(umask 077; echo {content} | base64 -d > {target})", f"chmod {mode} {target}"]
+        lines += written if text else [f"rm -f {target}"]
     lines += [f"ip link delete dev {shlex.quote(name)} 2>&- || true" for name in sorted(added)]
     lines += [f"ip link set dev {shlex.quote(name)} mtu {mtu} || true" for name, mtu in links.items()]
     if manager == "netplan":
@@ -248,7 +175,9 @@ def script_of(files: Files, manager: str, added: list[str], links: dict[str, int
     if files.get(ROCE):
         lines += ["systemctl daemon-reload", f"systemctl enable --quiet {PurePosixPath(ROCE).name}"]
         lines.append(f"systemctl restart {PurePosixPath(ROCE).name}")
-    return "\n".join([*lines, ""])
+    if to_the_end:
+        return "\n".join(["failed=0", *(f"{line} || failed=1" for line in lines), "exit $failed", ""])
+    return "\n".join(["set -e", *lines, ""])
 
 
 def _is_ours(path: str) -> bool:
@@ -290,17 +219,15 @@ class FilterModule:
         """Return the filters by name."""
         return {
             "interface_files": files_of,
+            "netplan_interfaces": netplan,
             "with_roce": with_roce,
             "roce_ports": roce_ports,
             "physical_links": physical,
             "bond_members": members,
             "differing_files": differing,
             "former_files": former,
+            "recorded_files": recorded_files,
             "files_before": before,
             "owned_links": owned,
-            "link_mtus": links_of,
-            "stale_links": stale,
-            "link_problems": problems_of,
-            "links_without_carrier": unlinked,
             "change_script": script_of,
         }
