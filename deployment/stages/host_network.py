@@ -223,17 +223,17 @@ def _network_problems(
     place: Place, interfaces: _Interfaces, networks: Mapping[str, ipaddress.IPv4Network]
 ) -> Iterator[Finding]:
     """Yield interfaces whose networks overlap: the kernel would send packets for both through one of them."""
-    named = {
+    by_name = {
         name: networks[entry["network"]]
         for name, entry in interfaces.items()
         if entry.get("network") in networks
     }
-    for first, second in itertools.combinations(named, 2):
-        if named[first].overlaps(named[second]):
+    for first, second in itertools.combinations(by_name, 2):
+        if by_name[first].overlaps(by_name[second]):
             yield Finding(
                 (*place, second, "network"),
-                f"{first} and {second} are in networks that overlap ({named[first]} and {named[second]}): give each "
-                "interface a network of its own, or make them a bond",
+                f"{first} and {second} are in networks that overlap ({by_name[first]} and {by_name[second]}): "
+                "give each interface a network of its own, or make them a bond",
             )
 
 

@@ -208,8 +208,8 @@ def test_the_script_of_a_change_ends_at_the_first_error_and_applies_last(tmp_pat
 
 def test_a_way_back_restores_the_rest_after_an_error(tmp_path: Path) -> None:
     path = f"{CONNECTIONS}/muster-{{}}.nmconnection"
-    lost, kept = str(tmp_path / "no" / "x"), tmp_path / "kept"
-    files = {lost: "a", str(kept): "b", path.format("eth1"): "", path.format("eth0"): ""}
+    lost, written = str(tmp_path / "no" / "x"), tmp_path / "written"
+    files = {lost: "a", str(written): "b", path.format("eth1"): "", path.format("eth0"): ""}
     brought = {path.format("eth1"): "c", path.format("eth0"): "d"}
     text = FILTERS["change_script"](files, "NetworkManager", [], {}, to_the_end=True)
     up = FILTERS["change_script"](brought, "NetworkManager", [], {}, to_the_end=True).splitlines()[-3:]
@@ -222,7 +222,7 @@ def test_a_way_back_restores_the_rest_after_an_error(tmp_path: Path) -> None:
         "connection up id muster-eth0",
     ], done.stderr
     assert done.returncode == 1
-    assert kept.read_text() == "b"
+    assert written.read_text() == "b"
 
 
 def test_networkmanager_gets_its_connections_by_name() -> None:

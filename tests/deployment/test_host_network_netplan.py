@@ -117,7 +117,7 @@ def test_a_file_of_others_loses_the_replaced_settings_alone(name: str) -> None:
     assert rewritten(entry(after), interfaces) == entry(after)
 
 
-def test_a_file_without_the_interfaces_stays_as_it_is() -> None:
+def test_a_file_without_the_interfaces_is_not_changed() -> None:
     for text in (
         entry("{dhcp4: true}"),
         "",
@@ -228,7 +228,7 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_an_entry_for_another_interface_stays(name: str) -> None:
+def test_an_entry_for_another_interface_is_not_changed(name: str) -> None:
     assert rewritten(ACCEPTED[name], VLAN) == ACCEPTED[name]
 
 

@@ -136,8 +136,8 @@ def recorded_files(present: Files, originals: Files) -> Files:
 
 def before(recorded: Files, present: Files, originals: Files) -> Files:
     """Return the files as they are without the role. A file that others have changed since the record stays."""
-    kept = {path: recorded.get(path, "") for path in (*recorded, *present) if _is_ours(path)}
-    return originals | kept
+    own_files = {path: recorded.get(path, "") for path in (*recorded, *present) if _is_ours(path)}
+    return originals | own_files
 
 
 def owned(present: Files, network: Network) -> list[str]:

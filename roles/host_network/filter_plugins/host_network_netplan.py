@@ -93,16 +93,17 @@ def without(text: str, ours: Network) -> str:
 def _edited(text: str, ours: Network) -> str:
     """Write the entries that have replaced settings again without them, each in one line. Raises Unclear."""
     entries = [
-        (kind, name, entry, _kept(kind, name.value, entry, ours)) for kind, name, entry in _entries(text)
+        (kind, name, entry, _remaining_settings(kind, name.value, entry, ours))
+        for kind, name, entry in _entries(text)
     ]
-    edits = [(name, entry, kept) for _, name, entry, kept in entries if kept != entry.value]
+    edits = [(name, entry, settings) for _, name, entry, settings in entries if settings != entry.value]
     if edits and any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
         raise Unclear(edits[0][0], "muster cannot rewrite a file with YAML aliases (*): write them out")
     result = text
-    for name, entry, kept in reversed(edits):
-        line = _line(_mapping(kept), text)
+    for name, entry, settings in reversed(edits):
+        line = _line(_mapping(settings), text)
         result = f"{result[: name.end_mark.index]}: {line}{result[_end(entry) :]}"
-    wanted = [(kind, name.value, _values(_mapping(kept))) for kind, name, _, kept in entries]
+    wanted = [(kind, name.value, _values(_mapping(settings))) for kind, name, _, settings in entries]
     if edits and [(kind, name.value, _values(entry)) for kind, name, entry in _entries(result)] != wanted:
         raise Unclear(edits[0][0], f"muster cannot rewrite {edits[0][0].value} exactly: write it in one line")
     return result
@@ -159,10 +160,10 @@ def _address(item: yaml.Node) -> ipaddress.IPv4Interface | ipaddress.IPv6Interfa
         raise Unclear(item, f"`{_text(node)}` is no address: correct it") from error
 
 
-def _kept(kind: str, name: str, entry: yaml.Node, ours: Network) -> Pairs:
+def _remaining_settings(kind: str, name: str, entry: yaml.Node, ours: Network) -> Pairs:
     """Return the settings of an interface that stay in the file of others, beside those of the role."""
     mine = ours.get(kind, {}).get(name)
-    kept = []
+    settings = []
     for key, value in entry.value:
         remaining: yaml.Node | None = value
         if mine is None:
@@ -188,8 +189,8 @@ def _kept(kind: str, name: str, entry: yaml.Node, ours: Network) -> Pairs:
                 value if items == value.value else yaml.SequenceNode(value.tag, items) if items else None
             )
         if remaining is not None:
-            kept.append((key, remaining))
-    return kept
+            settings.append((key, remaining))
+    return settings
 
 
 def _replaces_address(item: yaml.Node, name: str, mine: dict[str, Any], ours: Network) -> bool:
@@ -296,14 +297,14 @@ def _refuse_loss(kind: str, name: str, entry: yaml.Node, ours: Network) -> None:
         more = sorted({key.value for key, _ in _pairs(route)} - {"to", "via"})
         if more and _replaces_route(route, name, mine, ours):
             raise Unclear(route, f"the default route of {name} would lose `{more[0]}`: remove it")
-    kept = {key.value: (key, value) for key, value in _kept(kind, name, entry, ours)}
+    settings = {key.value: (key, value) for key, value in _remaining_settings(kind, name, entry, ours)}
     for key in ROUTED if name in _members(ours) else ():
-        if key in kept:
+        if key in settings:
             raise Unclear(
-                kept[key][0], f"`{key}` has no effect on {name}, a member of a bond: give it to the bond"
+                settings[key][0], f"`{key}` has no effect on {name}, a member of a bond: give it to the bond"
             )
-    gateways = [kept["gateway4"][1]] if "gateway4" in kept else []
-    for route in _items(kept["routes"][1]) if "routes" in kept else ():
+    gateways = [settings["gateway4"][1]] if "gateway4" in settings else []
+    for route in _items(settings["routes"][1]) if "routes" in settings else ():
         options = {key.value: value for key, value in _pairs(route)}
         gateways += [options["via"]] if "via" in options and "on-link" not in options else []
     for address in mine.get("addresses", []):

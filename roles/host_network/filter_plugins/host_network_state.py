@@ -172,8 +172,8 @@ def _address_problems(
     texts = [f"{each['local']}/{each['prefixlen']}" for each in has]
     # A /32 can be the address of a service that moves between hosts, as of keepalived or kube-vip.
     old = [text for text in texts if text != wanted and not text.endswith("/32")]
-    lacks = [] if wanted in texts else [f"{name} lacks {wanted} (link {link.get('operstate', 'unknown')})"]
-    return lacks + [f"{name} still has {text}" for text in old]
+    missing = [] if wanted in texts else [f"{name} lacks {wanted} (link {link.get('operstate', 'unknown')})"]
+    return missing + [f"{name} still has {text}" for text in old]
 
 
 def _route_problems(

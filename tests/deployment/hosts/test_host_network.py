@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.deployment.hosts import guests
 from tests.deployment.hosts.conftest import Host, Packages
@@ -75,15 +76,37 @@ def files(guest: Guest) -> list[str]:
     ]
 
 
+OTHERS = """\
+# by hand
+network:
+  ethernets:
+    eth1: {dhcp4: false, optional: true, addresses: [10.76.0.2/24, "fd00:76::2/64"]}
+    eth2:
+      addresses: [10.78.0.2/24]
+"""
+
+
 def test_a_change_is_confirmed_or_taken_back_by_the_host_itself(host: Host) -> None:
     guest = host.guest
+    other = guest.disk / "etc/netplan/60-others.yaml"
+    other.write_text(OTHERS)
+    other.chmod(0o600)
+    guest.run("netplan", "apply", check=True)
     refused = host.play("host_network", **configured(host, {"eth9": {"mtu": 9000}}))
     assert "has no eth9: name in hosts" in refused.failures[0]
     assert "eth0, eth1, eth2" in refused.failures[0]
     assert refused.changes == []
     before = links(guest), files(guest)
 
-    right = configured(host, {"eth1": {"network": "data", "address": "10.77.0.2", "mtu": 9000}})
+    listed = {"all": {"match": {"name": "eth*"}, "dhcp4": True}}
+    other.write_text(yaml.safe_dump({"network": {"ethernets": listed}}))
+    unclear = host.play("host_network", **configured(host, {}))
+    assert "/etc/netplan/60-others.yaml:3: `all` is also for eth0" in unclear.failures[0]
+    other.write_text(OTHERS)
+
+    right = configured(
+        host, {"eth1": {"network": "data", "address": "10.77.0.2", "mtu": 9000}, "eth2": {"mtu": 8000}}
+    )
     predicted = host.play("host_network", arguments=("--check",), **right)
     assert predicted.code == 0, predicted.failures
     assert predicted.changes
@@ -93,14 +116,16 @@ def test_a_change_is_confirmed_or_taken_back_by_the_host_itself(host: Host) -> N
     after = links(guest)
     assert after["eth0"] == (1400, [f"{guest.address}/24"])
     assert after["eth1"] == (9000, ["10.77.0.2/24"])
-    assert "addresses" not in (guest.disk / SITE).read_text()
+    assert after["eth2"] == (8000, ["10.78.0.2/24"])
+    assert other.read_text() == OTHERS.replace("10.76.0.2/24, ", "")
+    assert "fd00:76::2" in guest.run("ip", "address", "show", "dev", "eth1", check=True).stdout
     assert not (guest.disk / "var/lib/muster-host-network").exists()
     assert "muster-host-network" not in guest.run("systemctl", "list-timers", "--all", check=True).stdout
     assert host.play("host_network", **right).changes == []
 
     whole = files(guest)
     wrong = configured(host, {"eth0": {"network": "data", "address": "10.77.0.99"}})
-    cut_off = host.play("host_network", host_network_seconds=15, **wrong)
+    cut_off = host.play("host_network", host_network_seconds=30, **wrong)
     assert cut_off.code != 0
     assert "It has restored its former network by itself: correct hosts." in cut_off.failures[-1]
     assert links(guest) == after
@@ -116,13 +141,14 @@ def test_a_change_is_confirmed_or_taken_back_by_the_host_itself(host: Host) -> N
 
 def test_a_file_that_netplan_refuses_is_taken_back_at_once(host: Host) -> None:
     other = host.guest.disk / "etc/netplan/60-other.yaml"
-    other.write_text("network: {ethernets: {eth1: {}}, bonds: {bond7: {interfaces: [eth1]}}}\n")
+    other.write_text("network: {ethernets: {eth5: {strange: true}}}\n")
     other.chmod(0o600)
     before = links(host.guest), other.read_text()
-    bond = configured(host, {"bond0": {"members": ["eth1", "eth2"]}})
-    refused = host.play("host_network", **bond)
-    assert "bond" in refused.failures[-1]
-    assert "It has restored its former network by itself" in refused.failures[-1]
+    refused = host.play("host_network", **configured(host, {"eth1": {"mtu": 9000}}))
+    assert "unknown key 'strange'" in refused.failures[-1]
+    # netplan does not accept the former files either
+    assert "A part of its former network could not be restored: read" in refused.failures[-1]
+    assert not (host.guest.disk / "etc/netplan/90-muster.yaml").exists()
     assert (links(host.guest), other.read_text()) == before
 
 
