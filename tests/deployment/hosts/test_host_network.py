@@ -101,7 +101,7 @@ def test_a_change_is_confirmed_or_taken_back_by_the_host_itself(host: Host) -> N
     listed = {"all": {"match": {"name": "eth*"}, "dhcp4": True}}
     other.write_text(yaml.safe_dump({"network": {"ethernets": listed}}))
     unclear = host.play("host_network", **configured(host, {}))
-    assert "/etc/netplan/60-others.yaml:3: `all` is also for eth0" in unclear.failures[0]
+    assert "/etc/netplan/60-others.yaml:6: `all` is also for eth0" in unclear.failures[0]
     other.write_text(OTHERS)
 
     right = configured(
