@@ -33,7 +33,7 @@ def ours(interfaces: dict[str, Any]) -> Any:
 def rewritten(text: str, interfaces: dict[str, Any], path: str = FILE) -> str:
     """Return the file beside these interfaces, which the role must accept."""
     assert FILTERS["netplan_problems"]({path: text}, ours(interfaces), SHOWN) == []
-    return str(FILTERS["netplan_rewritten"]({path: text}, ours(interfaces), {})[path])
+    return str(FILTERS["netplan_rewritten"]({path: text}, ours(interfaces), {}, SHOWN)[path])
 
 
 def entry(text: str) -> str:
@@ -236,7 +236,7 @@ def test_a_file_that_netplan_does_not_read_is_not_looked_at() -> None:
     text = entry("{dhcp4: true}")
     present = {"/lib/netplan/50-cloud-init.yaml": "[", FILE: text, "/etc/systemd/system/x.yaml": "["}
     assert FILTERS["netplan_problems"](present, ours(STORAGE), SHOWN) == []
-    assert set(FILTERS["netplan_rewritten"](present, ours(STORAGE), {})) == {FILE}
+    assert set(FILTERS["netplan_rewritten"](present, ours(STORAGE), {}, SHOWN)) == {FILE}
 
 
 @pytest.mark.parametrize(
@@ -260,8 +260,13 @@ def test_settings_come_back_when_an_interface_leaves_the_site_and_at_the_end() -
     mine = yaml.safe_dump({"network": {"version": 2, **ours(STORAGE)}})
     present = {FILE: rewritten(text, STORAGE), OURS: mine}
     assert FILTERS["owned_links"](present, FILTERS["netplan_own"](present)) == ["eth1"]
-    assert FILTERS["netplan_rewritten"](present, ours({"eth7": {}}), recorded) == {FILE: text}
-    assert FILTERS["netplan_rewritten"](present, ours(STORAGE), recorded) == {FILE: present[FILE]}
+    assert FILTERS["netplan_rewritten"](present, ours({"eth7": {}}), recorded, SHOWN) == {FILE: text}
+    assert FILTERS["netplan_rewritten"](present, ours(STORAGE), recorded, SHOWN) == {FILE: present[FILE]}
+
+    moved = entry("{addresses: [10.0.0.2/24], optional: true}")
+    present_now = {FILE: rewritten(moved, STORAGE), OURS: mine}
+    member = FILTERS["netplan_rewritten"](present_now, ours(BOND), {FILE: moved}, SHOWN)
+    assert member == {FILE: entry("{optional: true}")}
 
     before = FILTERS["files_before"]
     originals = FILTERS["netplan_originals"]

@@ -58,9 +58,15 @@ def others(present: Files) -> Files:
     return {read[name]: present[read[name]] for name in sorted(read) if read[name] != OURS}
 
 
-def rewritten(present: Files, ours: Network, recorded: Files) -> Files:
-    """Return the files of others beside the role's own. Settings of an interface that the site left out come back."""
-    return {path: without(text, ours) for path, text in originals(present, recorded).items()}
+def rewritten(present: Files, ours: Network, recorded: Files, shown: list[dict[str, Any]]) -> Files:
+    """Return the files of others beside the role's own. Settings of an interface that the site left out come back.
+
+    They do not come back if the role could not keep them, such as the address of a port that is now a member of a bond.
+    """
+    return {
+        path: without(present[path] if problems_of({path: text}, ours, shown) else text, ours)
+        for path, text in originals(present, recorded).items()
+    }
 
 
 def originals(present: Files, recorded: Files) -> Files:
