@@ -21,16 +21,17 @@ _LOCAL: Final = frozenset({"pod_subnet", "service_subnet", "cidr"})
 
 _NUMBERS: Final = re.compile(r"[0-9.]+")
 _SPECIAL: Final = {
-    ipaddress.ip_network("0.0.0.0/8"): "the unspecified network",
     ipaddress.ip_network("169.254.0.0/16"): "link-local",
     ipaddress.ip_network("224.0.0.0/4"): "multicast",
     ipaddress.ip_network("240.0.0.0/4"): "reserved",
 }
 """Special IPv4 ranges in IANA's registry that neither a host nor a pod can use."""
-_NEVER: Final = {**_SPECIAL, ipaddress.ip_network("127.0.0.0/8"): "loopback"}
-"""Ranges that no network of pods or hosts can have.
-
-A host may have a loopback address if its port or jump host allows it (`site_checks`)."""
+_NEVER: Final = {
+    ipaddress.ip_network("0.0.0.0/8"): "the unspecified network",
+    ipaddress.ip_network("127.0.0.0/8"): "loopback",
+    **_SPECIAL,
+}
+"""Ranges that no network of pods or hosts can have. `site_checks` judges such addresses of single hosts."""
 
 
 def malformed(site: Site) -> Iterator[Finding]:
