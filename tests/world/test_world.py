@@ -18,16 +18,12 @@ if TYPE_CHECKING:
 
 SLOW = (0, 26, 29, 32)
 """The lives of these seeds take as long as those of all others together."""
-NOT_MENDED = pytest.mark.xfail(strict=True, reason="docs/explanation/guarantees.md, known gaps")
 SEEDS = [
     pytest.param(seed, marks=pytest.mark.rare) if seed in SLOW or seed >= 30 else seed for seed in range(100)
 ]
 
 
-LIVES = [*SEEDS[:84], pytest.param(84, marks=(pytest.mark.rare, NOT_MENDED)), *SEEDS[85:]]
-
-
-@pytest.mark.parametrize("seed", LIVES)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_life(seed: int) -> None:
     assert lines(live(seed, steps=40).failures) == []
 
@@ -40,7 +36,16 @@ def test_a_saturated_cluster(seed: int, trees: bool) -> None:
 
 @pytest.mark.parametrize(
     ("seed", "trees"),
-    [(108, False), (316, False), (338, False), (342, False), (1484, False), (571, True), (375, True)],
+    [
+        (108, False),
+        (316, False),
+        (338, False),
+        (342, False),
+        (1484, False),
+        (571, True),
+        (375, True),
+        (357, True),
+    ],
 )
 def test_a_cluster_with_constraints_between_pods_or_with_failing_starts(seed: int, trees: bool) -> None:
     assert lines(saturate(seed, trees=trees).failures) == []

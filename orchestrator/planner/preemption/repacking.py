@@ -26,6 +26,7 @@ from orchestrator.planner.preemption.packing import Packing, parcels_of, spaces_
 from orchestrator.planner.preemption.rescheduling import MovePolicy
 from orchestrator.planner.preemption.search import Outcome
 from orchestrator.planner.preemption.victim_selection import VictimSelector
+from orchestrator.planner.seats import SeatState
 from orchestrator.planner.session import Session
 
 _MAX_NODES = 8
@@ -432,11 +433,9 @@ class _Repacking:
         if not self._policy.accepts_placements(self._session, self._workload, losses, _by_workload(moved)):
             return None
         moves = [(item.pod, where) for item, where in moved]
-        if not (
-            self._session.meets_constraints([*placed, *moves]) and self._session.keeps_nominees(nominees)
-        ):
-            return None
-        return losses, placed, []
+        started = self._session.seats.placed(self._workload, SeatState.NEW)
+        is_met = self._session.meets_constraints([*started, *placed, *moves])
+        return (losses, placed, []) if is_met and self._session.keeps_nominees(nominees) else None
 
 
 def _are_alike(first: Lifted, second: Lifted) -> bool:

@@ -28,6 +28,7 @@ from orchestrator.planner.preemption.victim_selection import (
     evict_allowed,
 )
 from orchestrator.planner.preemption.victims import keep_on_ledger
+from orchestrator.planner.seats import SeatState
 from orchestrator.planner.session import Session
 
 Outcome = tuple[Losses, Placed, Arrangement]
@@ -114,10 +115,12 @@ def _is_acceptable(
     nominees: Sequence[tuple[Pod, int]],
 ) -> bool:
     """Return whether the policy accepts the outcome on the ledger and all constraints between pods are met."""
-    losses, placed, _ = outcome
+    losses, placed, elsewhere = outcome
+    # A victim must not take the affinity from earlier pods of the workload, which this decision starts.
+    started = [] if elsewhere else session.seats.placed(workload, SeatState.NEW)
     return (
         selector.policy.accepts(session, workload, losses)
-        and session.meets_constraints(placed)
+        and session.meets_constraints([*started, *placed])
         and session.keeps_nominees(nominees)
     )
 
