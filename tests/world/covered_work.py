@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.planner.model import PodState
+from orchestrator.planner.model import DEVICE_MILLI, PodState
 from tests.world.coverage import Coverage
-from tests.world.facts import SECOND_US
+from tests.world.facts import SECOND_US, add, total, within
 from tests.world.step import Step, Violation
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ def covered_work(step: Step) -> Iterator[Violation]:
         ours, theirs = step.tree.sides(winner.project, victim.project)
         if is_moved or ours is None or theirs is None or (victim.id, winner.id) in by_model:
             continue
+        if _holds_cpus_of_gpus(step, victim, winner, ours, theirs):
+            continue
         if covered.protects(victim, step.pods[eviction.pod], theirs):
             lost.setdefault((victim.id, theirs), []).append(eviction)
     for (name, theirs), evictions in lost.items():
@@ -58,6 +60,26 @@ def covered_work(step: Step) -> Iterator[Violation]:
             pods = ", ".join(eviction.pod for eviction in evictions)
             facts = f"{pods} evicted for {evictions[0].beneficiary}, the quota of {theirs} covers it"
             yield Violation("covered", facts)
+
+
+def _holds_cpus_of_gpus(step: Step, victim: Workload, winner: Workload, ours: str, theirs: str) -> bool:
+    """Return whether the victim may be evicted for the CPUs and memory of GPUs (docs/decisions/cpus-of-gpu-nodes.md).
+
+    It has no GPUs and no quota of CPUs or memory, and the winner asks for GPUs within its quota, with at most their
+    part of a node.
+    """
+    lineage = step.tree.lineage[victim.project]
+    quotas = [step.tree.quota(name) for name in lineage[: lineage.index(theirs) + 1]]
+    claim = step.chunk_bound_or_nominated(winner.id)
+    gpu_milli, cpu_milli, memory_bytes = claim
+    if total(victim.pods)[0] or not gpu_milli or any(each[1:] != (None, None) for each in quotas):
+        return False
+    nodes = [step.nodes[pod.node] for pod in victim.pods if pod.id in step.evicted and pod.node in step.nodes]
+    return within(add(step.held_before[ours], claim), step.tree.quota(ours), claim) and any(
+        cpu_milli * node.gpu_count * DEVICE_MILLI <= node.cpu_milli * gpu_milli
+        and memory_bytes * node.gpu_count * DEVICE_MILLI <= node.memory_bytes * gpu_milli
+        for node in nodes
+    )
 
 
 def _is_given_up(before: Snapshot, workload: Workload) -> bool:
