@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from orchestrator.planner.actions.unstarted import RULE
+from orchestrator.planner.actions.unstarted import is_failed_start
 from orchestrator.planner.gangs import has_gang
 from orchestrator.planner.model import (
     Binding,
@@ -52,11 +52,11 @@ def apply_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
 
 
 def _unstarted(snapshot: Snapshot, plan: Plan) -> Iterator[Rejection]:
-    """Yield a rejection for each pod that the plan evicts because it has not started."""
-    evicted = {eviction.pod for eviction in plan.evictions if eviction.rule == RULE}
-    for workload in snapshot.workloads if evicted else ():
+    """Yield a rejection for each evicted pod that could not start."""
+    evictions = {eviction.pod: eviction for eviction in plan.evictions}
+    for workload in snapshot.workloads if evictions else ():
         for pod in workload.pods:
-            if pod.id in evicted:
+            if pod.id in evictions and is_failed_start(evictions[pod.id], pod.start_problem):
                 yield Rejection(
                     pod.node or "",
                     workload.id,

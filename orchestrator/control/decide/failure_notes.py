@@ -16,9 +16,10 @@ from orchestrator.cluster.transport import Transport
 from orchestrator.control.decide.intervals import FORBIDDEN_SECONDS
 from orchestrator.control.report.audit import EvictionRecord, newest_evictions
 from orchestrator.names import SCHEDULER_NAME
-from orchestrator.observe.pod_status import start_problem
+from orchestrator.observe.pod_status import never_started, start_problem
 from orchestrator.observe.reader import Reader
 from orchestrator.planner.actions.unstarted import RULE as START_TIMEOUT
+from orchestrator.planner.actions.unstarted import is_failed_start
 from orchestrator.planner.model import Eviction, FailureKind, Rejection
 
 logger = logging.getLogger(__name__)
@@ -78,9 +79,10 @@ class FailureNotes:
         self._note(pod, node, why, FailureKind.REFUSED)
 
     def evicted(self, pod: Pod, eviction: Eviction) -> None:
-        """Note an eviction. If it was made because containers did not start, the workload backs off."""
-        if eviction.rule == START_TIMEOUT:
-            why = ": ".join(filter(None, start_problem(pod))) or "the kubelet gives no reason"
+        """Note an eviction. If containers of the pod could not start, the workload backs off."""
+        problem = start_problem(pod) if never_started(pod) else ("", "")
+        if is_failed_start(eviction, problem[0]):
+            why = ": ".join(filter(None, problem)) or "the kubelet gives no reason"
             self._note(pod, pod.spec.node_name, why, FailureKind.NOT_STARTED)
 
     def eviction_blocked(self, pod: Pod, why: str) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 from orchestrator.planner.failures import span_text
 from orchestrator.planner.gangs import has_gang
 from orchestrator.planner.model import SECOND_US, Eviction, Pod, PodState, Workload
+from orchestrator.planner.preemption.rescheduling import MOVE_RULE
 from orchestrator.planner.session import Session
 
 RULE: Final = "start-timeout"
@@ -31,6 +32,15 @@ def evict_unstarted(session: Session) -> None:
         message = _message(workload, late[0], timeout_seconds)
         session.take(Eviction(pod.id, workload.id, workload.id, RULE, message) for pod in victims)
         session.end_useless_nominations(workload.id)
+
+
+def is_failed_start(eviction: Eviction, start_problem: str) -> bool:
+    """Return whether the eviction of a pod counts as a failed start, so that its workload backs off.
+
+    Example: a job evicts a pod in ImagePullBackOff. Without a back-off, its successor would preempt a running pod.
+    """
+    is_migrated = eviction.rule == MOVE_RULE or eviction.beneficiary == eviction.workload
+    return eviction.rule == RULE or (bool(start_problem) and not is_migrated)
 
 
 def _seconds_late(session: Session, pod: Pod, timeout_seconds: int) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from orchestrator.cluster.objects import Object
+from orchestrator.cluster.objects import Object, Pod
 from orchestrator.cluster.quantity import time_us
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.decide.observer import Observer
@@ -29,7 +29,7 @@ from tests.cluster.fake_api_server import (
 )
 from tests.cluster.waiting import running, until
 from tests.control.decide.test_scheduler import LISTS
-from tests.observe.objects import claim, mounting, namespace, node, pod, project
+from tests.observe.objects import claim, decoded, mounting, namespace, node, pod, project
 
 if TYPE_CHECKING:
     from orchestrator.observe.snapshot import Reading
@@ -223,6 +223,27 @@ async def test_a_pod_that_does_not_start_gives_its_gpus_back_and_backs_off() -> 
         await until(lambda: any(reading.snapshot.rejections for reading, _ in one.plans), seconds=20)
         (failure,) = one.plans[-1][0].snapshot.rejections
         assert (failure.node, failure.kind.value) == ("n1", "not-started")
+
+
+@pytest.mark.parametrize(("reason", "noted"), [("ImagePullBackOff", True), ("ContainerCreating", False)])
+async def test_a_workload_backs_off_if_a_pod_of_it_is_preempted_that_could_not_start(
+    reason: str, noted: bool
+) -> None:
+    """Otherwise it would come back and preempt running pods of a lower priority."""
+    status = {"containerStatuses": [{"name": "main", "state": {"waiting": {"reason": reason}}}]}
+    fields = msgspec.to_builtins(pod("broken", gpus=1, node="n1"))
+    broken = decoded(Pod, **{**fields, "status": {"phase": "Pending", **status}})
+    want = pod("want", gpus=1, spec={"priority": 100})
+    async with world(node("n1", 1), broken, want) as one:
+        await until(lambda: "broken" in one.posts("eviction"), seconds=20)
+        if noted:
+            await until(lambda: one.plans[-1][0].snapshot.rejections, seconds=20)
+        for _ in range(3):
+            await one.loop.decide()
+        found = {
+            (each.workload, each.kind.value, each.reason) for each in one.plans[-1][0].snapshot.rejections
+        }
+        assert found == ({("uid-broken", "not-started", reason)} if noted else set())
 
 
 def evicted(workload: str, rule: str, at: str) -> EvictionRecord:
