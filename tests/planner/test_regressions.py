@@ -468,7 +468,7 @@ def test_a_job_evicts_for_its_next_pods_only_when_the_first_have_their_place() -
         pytest.param("limit-taken-from-who-was-moved", Pace(5, is_mixed=True), marks=NOT_MENDED),
         pytest.param("promise-beside-a-lost-gpu", Pace(5, is_mixed=True), marks=NOT_MENDED),
         ("covered-before-a-sibling-takes", Pace()),
-        pytest.param("moved-then-evicted-for-one", Pace(), marks=NOT_MENDED),
+        ("moved-then-evicted-for-one", Pace()),
         ("nomination-beside-a-withdrawn-start", Pace(3, is_mixed=True)),
         pytest.param("nomination-of-the-first-of-a-group", Pace(is_mixed=True), marks=NOT_MENDED),
         ("overtaken-after-an-eviction-for-its-share", Pace(0, is_mixed=True)),

@@ -117,7 +117,8 @@ def preempt(session: Session) -> None:
     ]
     if not urgent:
         return
-    selector = VictimSelector(session, session.once(Candidates), PriorityPolicy(session))
+    # New candidates include the pods that earlier steps of this decision nominated.
+    selector = VictimSelector(session, Candidates(session), PriorityPolicy(session))
     hopeless = Hopeless()
     session.work.allow(20)
     for queue in session.queues_left_over_first(urgent):
