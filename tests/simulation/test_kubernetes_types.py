@@ -120,7 +120,7 @@ EXPECTED: Final[dict[str, tuple[list[str], dict[str, tuple[Waiting, str]]]]] = {
         ["good/0 on n1", "owner/0 on n1"],
         {"a/broken": (Waiting.BACK_OFF, "its containers did not start on n1: ImagePullBackOff")},
     ),
-    "07-migrated": (["pulling/0 on n2", "want/0 on n1"], {}),
+    "07-migrated": (["pulling/0+1 on n2", "want/0 on n1"], {}),
     "07-crash-loop-of-the-runtime": (
         ["good/0 on n1", "owner/0 on n1"],
         {"a/broken": (Waiting.AT_FAIR_SHARE, "2 GPUs")},
