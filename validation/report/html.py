@@ -99,6 +99,7 @@ def _template() -> Template:
         clock=text.clock,
         tone=lambda verdict: _GRAVITY.get(verdict, "fail"),
         brief=brief,
+        why=lambda step: "why" if _is_of_note(step) else "soft",
     )
     pages.globals.update(
         allocation=text.allocation,
