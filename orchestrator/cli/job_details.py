@@ -32,12 +32,13 @@ EVENTS_HEADER: Final = ("SOURCE", "TYPE", "AGE", "MESSAGE")
 def show_job(name: str, *, output: str | None) -> None:
     """Print one job."""
 
-    async def read(client: "AsyncClient") -> tuple[WorkloadView, Sequence[Event], list[GpuView]]:
+    async def read(client: "AsyncClient") -> tuple[WorkloadView, Sequence[Event], list[GpuView], list[str]]:
         view, events = await client.describe_job(name)
         by_node = await client.list_gpus() if view.nodes else {}
-        return view, events, gpus_of_job(view.pods, by_node)
+        claims = [] if output else await client.mounted_claims(view)
+        return view, events, gpus_of_job(view.pods, by_node), claims
 
-    view, events, gpus = run(read)
+    view, events, gpus, claims = run(read)
     now_us = time.time_ns() // 1000
     if output in ("json", "yaml"):
         happened = event_rows(view, events, now_us)
@@ -47,18 +48,22 @@ def show_job(name: str, *, output: str | None) -> None:
     elif output == "wide":
         click.echo(table(WIDE_HEADER, [row(view, now_us, wide=True, devices=devices_text(view, gpus))]))
     else:
-        click.echo(details_text(view, events, now_us, gpus))
+        click.echo(details_text(view, events, now_us, gpus, claims))
 
 
 def details_text(
-    view: WorkloadView, events: Sequence[Event], now_us: int, gpus: Sequence[GpuView] = ()
+    view: WorkloadView,
+    events: Sequence[Event],
+    now_us: int,
+    gpus: Sequence[GpuView] = (),
+    claims: Sequence[str] = (),
 ) -> str:
     """Return the blocks that `get` prints."""
     pods = [pod_row(view, pod, now_us) for pod in view.pods]
     happened = event_rows(view, events, now_us)
     dashes = ["-" * len(title) for title in EVENTS_HEADER]
     blocks = [
-        fact_lines(facts(view, now_us, gpus)),
+        fact_lines(facts(view, now_us, gpus, claims)),
         "Pods:\n" + table(PODS_HEADER, pods),
         *(["GPUs:\n" + table(JOB_GPU_HEADER, job_gpu_rows(gpus))] if gpus else []),
         "Events:\n" + table(EVENTS_HEADER, [dashes, *happened]),
@@ -66,7 +71,9 @@ def details_text(
     return "\n\n".join(blocks)
 
 
-def facts(view: WorkloadView, now_us: int, gpus: Sequence[GpuView]) -> dict[str, str]:
+def facts(
+    view: WorkloadView, now_us: int, gpus: Sequence[GpuView], claims: Sequence[str] = ()
+) -> dict[str, str]:
     """Return the facts of the job, by their titles."""
     known = {
         "NAME": view.name,
@@ -83,6 +90,7 @@ def facts(view: WorkloadView, now_us: int, gpus: Sequence[GpuView]) -> dict[str,
         "ALLOCATED GPUS": "" if view.gpu_memory else view.held_gpus,
         "ALLOCATED GPU MEMORY": view.held_gpus if view.gpu_memory else "",
         "GPU DEVICES": devices_text(view, gpus),
+        "VOLUMES": ", ".join(claims),
         "INDEXES": str(view.indexes or ""),
         **_pod_counts(view),
         "RESTARTS": restarts(view.pods),

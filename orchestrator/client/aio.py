@@ -23,12 +23,14 @@ from typing import TYPE_CHECKING
 from orchestrator.client.error_hints import with_hint
 from orchestrator.client.jobs import Scope, WorkloadClient
 from orchestrator.client.projects import ProjectClient
-from orchestrator.cluster.errors import ClusterError, Forbidden
+from orchestrator.cluster.errors import ClusterError, Forbidden, NotFound
 from orchestrator.cluster.kubeconfig import Access, load_access, set_default_namespace
 from orchestrator.cluster.quantity import format_time
+from orchestrator.cluster.resources import PODS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import MusterError
 from orchestrator.names import TEMPLATES_NAMESPACE
+from orchestrator.views.mounts import mounted_claims
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
@@ -310,6 +312,16 @@ class AsyncClient:
     async def describe_job(self, name: str, *, project: Where = None) -> tuple[WorkloadView, list[Event]]:
         """Return one job and the events about it and its pods, oldest first. Raises NoSuchWorkload."""
         return await self._jobs.workload(await self.scope(project), name)
+
+    async def mounted_claims(self, view: WorkloadView) -> list[str]:
+        """Return the PVCs of a job with their directories, such as `data at /work`; empty if the job has no pod."""
+        if not view.pods:
+            return []
+        path = PODS.path(view.namespace, view.pods[0].metadata.name)
+        try:
+            return mounted_claims(await self.transport.get(path))
+        except NotFound:  # the pod has ended in the meantime
+            return []
 
     async def delete_job(self, name: str, *, project: Where = None, dry_run: bool = False) -> None:
         """Delete a job; its other objects follow in the background.

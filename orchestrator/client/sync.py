@@ -152,6 +152,7 @@ class Client:
     watch_jobs = _each(AsyncClient.watch_jobs)
     get_job = _plain(AsyncClient.get_job)
     describe_job = _plain(AsyncClient.describe_job)
+    mounted_claims = _plain(AsyncClient.mounted_claims)
     delete_job = _plain(AsyncClient.delete_job)
     suspend_job = _plain(AsyncClient.suspend_job)
     resume_job = _plain(AsyncClient.resume_job)

@@ -42,6 +42,24 @@ def test_get_shows_facts_pods_and_events(muster: Callable[..., Outcome], server:
     assert lines[events + 3].split(maxsplit=3)[3] == "[Scheduled] placed on dgx1-1"
 
 
+def test_get_shows_the_volumes_of_a_job_with_their_directories(
+    muster: Callable[..., Outcome], server: MemoryApiServer
+) -> None:
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": {}}
+    server.add({**claim, "metadata": {"name": "test", "namespace": NAMESPACE}})
+    muster("submit", "train", "-i", "image", "--pvc", "test:/tmp/pvc1mount", "-v", "/data:/data")
+    assert "VOLUMES" not in muster("get", "train").out
+    job = server.find("jobs", "train", NAMESPACE)
+    assert job is not None
+    pod = pod_of(job, "train-abc", phase="Running", node_name="dgx1-1")
+    scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}
+    pod["spec"]["volumes"].append(scratch)
+    pod["spec"]["containers"][0]["volumeMounts"].append({"name": "scratch", "mountPath": "/scratch"})
+    server.add(pod)
+    volumes = "VOLUMES: test at /tmp/pvc1mount, train-abc-scratch at /scratch"
+    assert volumes in muster("get", "train").lines
+
+
 def test_get_says_why_a_job_waits_even_without_an_event(
     muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:
