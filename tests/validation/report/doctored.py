@@ -165,8 +165,7 @@ def doctored(honest: Sequence[Path], out: Path, number: int, seed: int) -> Itera
         elif which < 0.5:
             change, seal = chance.choice(SEALED)(directory, honest, chance), KEYLESS
             (directory / STATEMENT).unlink()
-            (directory / manifest.NAME).unlink()
-            _replace(directory / manifest.NAME, _rendered(directory))
+            sealed_anew(directory)
         else:
             change, seal = _change_the_log(directory, chance)
         if _differs(source, directory):
@@ -223,13 +222,14 @@ def _manifest(directory: Path) -> bytes:
     return rendered
 
 
-def _rendered(directory: Path) -> bytes:
-    """Return a manifest of all files in the directory, whatever their names are."""
+def sealed_anew(directory: Path, body: bytes = b"") -> None:
+    """Write a manifest of all files in the directory, whatever their names are, or with the given lines."""
+    (directory / manifest.NAME).unlink(missing_ok=True)
     names = sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
-    body = "".join(
-        f"{hashlib.sha256((directory / name).read_bytes()).hexdigest()}  {name}\n" for name in names
-    )
-    return f"{body}# sha256 of the lines above: {hashlib.sha256(body.encode()).hexdigest()}\n".encode()
+    lines = (f"{hashlib.sha256((directory / name).read_bytes()).hexdigest()}  {name}\n" for name in names)
+    body = body or "".join(lines).encode()
+    own = f"# sha256 of the lines above: {hashlib.sha256(body).hexdigest()}\n".encode()
+    _replace(directory / manifest.NAME, body + own)
 
 
 def _replace(path: Path, content: bytes) -> None:

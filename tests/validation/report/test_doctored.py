@@ -39,13 +39,16 @@ def refused_by_muster(directory: Path, key: Path | None) -> list[str]:
     return result.problems or unknown or ([] if key is not None or result.is_compared else list(result.notes))
 
 
-def accepted_by_the_second(program: Path, directories: Sequence[Path], key: Path) -> list[str]:
+def accepted_by_the_second(
+    program: Path, directories: Sequence[Path], key: Path | None = None, word: str = "accepted"
+) -> list[str]:
+    keys: list[str | Path] = ["-key", key] if key is not None else []
     done = subprocess.run(
-        [program, "-key", key, *directories], capture_output=True, text=True, check=False, timeout=60
+        [program, *keys, *directories], capture_output=True, text=True, check=False, timeout=60
     )
     lines = done.stdout.splitlines()
     assert len(lines) == len(directories), done.stderr
-    return [line for line in lines if line.endswith(": accepted")]
+    return [line for line in lines if line.endswith(f": {word}")]
 
 
 def count_accepted(
