@@ -121,7 +121,37 @@ VECTOR_ADD: Final = (
 DEVICE_QUERY: Final = ' Detected 1 CUDA Capable device(s)\n\nDevice 0: "Tesla V100"\n\nResult = PASS\n'
 """Lines of the output of CUDA's samples vectorAdd and deviceQuery: https://github.com/NVIDIA/cuda-samples."""
 
+PROJECTS: Final = "/apis/muster.dev/v1alpha1/projects"
+JOBS: Final = "/apis/batch/v1/namespaces/muster-other-client/jobs"
+JOB_PODS: Final = (
+    "/api/v1/namespaces/muster-other-client/pods?labelSelector=batch.kubernetes.io/job-name=client"
+)
+
+
+def job_pod(
+    phase: str = "Running", devices: str = "3", owner: str = "uid-client", **spec: Any
+) -> dict[str, Any]:
+    """Return the pod of a Job that another client created, on n1 with one GPU."""
+    owners = [{"kind": "Job", "name": "client", "uid": owner, "controller": True}]
+    more = {"ownerReferences": owners, "annotations": {"muster.dev/gpu-devices": devices}}
+    return {
+        "metadata": metadata("client-x7k2p", **more),
+        "spec": {"nodeName": "n1", "schedulerName": "muster"} | spec,
+        "status": {"phase": phase, "podIP": "10.9.8.7"},
+    }
+
+
+def job_pods(*pods: dict[str, Any]) -> Answers:
+    """Return the answer with these pods of the Job."""
+    return {("GET", JOB_PODS): (200, {"kind": "PodList", "items": list(pods)})}
+
+
 HONEST: Final[Answers] = {
+    ("POST", PROJECTS): (201, {"kind": "Project", "metadata": metadata("other-client")}),
+    ("POST", JOBS): (201, {"kind": "Job", "metadata": metadata("client")}),
+    **job_pods(job_pod()),
+    ("DELETE", f"{JOBS}/client"): (200, {"kind": "Status", "status": "Success"}),
+    ("DELETE", f"{PROJECTS}/other-client"): (200, {"kind": "Status", "status": "Success"}),
     ("GET", "/version"): (200, {"major": "1", "minor": "36", "gitVersion": "v1.36.3"}),
     ("GET", GROUP): (
         200,
@@ -221,4 +251,5 @@ TwoDefaultClasses = answering(
         )
     }
 )
+IgnoresOtherClients = answering(job_pods(job_pod("Pending", "", nodeName="")))
 NobodyLeads = answering({("GET", LEASE): (200, lease("a-laptop_a50c0601"))})

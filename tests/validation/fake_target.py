@@ -1,6 +1,7 @@
 """A target without a cluster: a scheduler that carries out the results of the oracle."""
 
 import contextlib
+import dataclasses
 import itertools
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -28,6 +29,28 @@ from validation.targets.planner import SimulatedRecorder
 from validation.targets.pulling import Pull
 from validation.targets.recorder import Recorder
 from validation.targets.web_pages import PageShown
+from validation.witness.urls import Opened
+
+MOUNTING: dict[str, Any] = {
+    "metadata": {"name": "pvc-test-1"},
+    "spec": {
+        "volumes": [
+            {"name": "volume-0", "persistentVolumeClaim": {"claimName": "test"}},
+            {"name": "kube-api-access-x7k2p", "projected": {}},
+        ],
+        "containers": [
+            {
+                "name": "pvc-test",
+                "volumeMounts": [
+                    {"name": "volume-0", "mountPath": "/tmp/pvc1mount"},  # noqa: S108 - of the paper
+                    {"name": "kube-api-access-x7k2p", "mountPath": "/var/run/secrets"},
+                ],
+            }
+        ],
+    },
+    "status": {"podIP": "10.9.8.7"},
+}
+"""A pod of a job with the claim test, as the API server returns it."""
 
 
 class FakeTarget:
@@ -43,6 +66,7 @@ class FakeTarget:
         self.quotas: dict[str, int] = {}
         self.limits: dict[str, dict[str, str]] = {}
         """By project, the options of limits with which it was created."""
+        self.default_project = ""
         self.history: list[Action] = []
         self.pods: dict[tuple[str, str], list[PodSeen]] = {}
         self.created = 0
@@ -52,6 +76,8 @@ class FakeTarget:
         self.volume = ""
         """What stands in the volume."""
         self.claim_uid = "uid-of-test"
+        self.mounted = ["test at /tmp/pvc1mount"]
+        """The volumes that are shown of each job."""
         self.slow: set[str] = set()
         """Jobs whose pods take their time to end."""
         self.leaving: list[PodSeen] = []
@@ -127,21 +153,36 @@ class FakeTarget:
         elif words[:3] == ["muster", "project", "delete"]:
             del self.quotas[words[3]]
             self.recorder.remove_namespace(f"muster-{words[3]}")
-        elif words[:2] == ["muster", "logs"]:
-            return Command(line, 0, started_ms, 1, stdout=self.printed(words[4], words[2]).strip())
-        elif words[:2] == ["muster", "bash"]:
-            answer = self.answer(line, self.pods[words[4], words[2]][0].pod)
-            return Command(line, 0, started_ms, 1, stdout=answer)
-        elif words[:2] == ["muster", "get"]:
-            return Command(line, 0, started_ms, 1, stdout=json.dumps(self.describe_job(words[2], words[4])))
-        elif words[:2] in (["muster", "list"], ["muster", "top"]):
-            return Command(line, 0, started_ms, 1, stdout=self.listed(words))
+        elif words[:3] == ["muster", "project", "set"]:
+            self.default_project = words[3]
+        elif (output := self.output_of(line)) is not None:
+            return Command(line, 0, started_ms, 1, stdout=output)
         else:
             action = parse(line)
+            action = dataclasses.replace(action, project=action.project or self.default_project)
             self.history.append(action)
             self.act(action)
             self.schedule()
         return Command(line, 0, started_ms, 1)
+
+    def output_of(self, line: str) -> str | None:
+        """Return the output of a command that shows something; None for other commands."""
+        words = line.split()
+        if words[:4] == ["muster", "list", "jobs", "-p"]:
+            return json.dumps(self.with_urls(words[4]))
+        if words[:2] == ["muster", "logs"]:
+            return self.printed(words[4], words[2]).strip()
+        if words[:2] == ["muster", "bash"]:
+            return self.answer(line, self.pods[words[4], words[2]][0].pod)
+        if words[:2] == ["muster", "get"]:
+            is_text = words[-1] != "json"
+            return (
+                self.described(words[4], words[2])
+                if is_text
+                else json.dumps(self.describe_job(words[2], words[4]))
+            )
+        is_list = words[1] in {"list", "top"}
+        return self.listed(words) if is_list else "{}" if "data" in words[:4] else None
 
     def listed(self, words: Sequence[str]) -> str:
         """Return the list that the command prints: JSON, or the table of jobs."""
@@ -168,6 +209,11 @@ class FakeTarget:
             return shown_overview(self.recorder.state)
         return shown_analytics(self.recorder.events, self.recorder.state, self.recorder.now_ms())
 
+    async def open_url(self, url: str) -> Opened:
+        """Return 200 for the URL of a job, and 404 for any other."""
+        paths = {f"{project}-{name}" for project, name in self.pods}
+        return Opened(200 if url.rpartition("/")[2] in paths else 404)
+
     def answer(self, line: str, pod: str) -> str:
         """Return the answer of a shell in a container of the pod."""
         if "dd if=/etc/hostname" in line:
@@ -176,10 +222,34 @@ class FakeTarget:
 
     def send(self, method: str, path: str, body: str) -> tuple[int, str]:
         """Return status and body of the API server's answer. It has only PersistentVolumeClaims."""
+        name = path.rpartition("/")[2]
+        if "/pods?" in path:
+            return 200, json.dumps({"items": [MOUNTING]})
+        if "/volumesnapshots/" in path:
+            return 200, json.dumps(self.snapshot(name))
         if "/persistentvolumeclaims" not in path:
             return 404, "{}"
+        if name.startswith("pvc-"):
+            return 200, json.dumps(self.clone(name))
         claim = {"metadata": {"name": "test", "uid": self.claim_uid}, "spec": {"volumeName": "pvc-of-test"}}
         return 201 if method == "POST" else 200, json.dumps(claim)
+
+    def clone(self, name: str) -> dict[str, Any]:
+        """Return the PersistentVolumeClaim of a job with a clone of the claim test."""
+        source = {"kind": "PersistentVolumeClaim", "name": "test"}
+        return {
+            "metadata": {"name": name, "uid": f"uid-of-{name}"},
+            "spec": {"volumeName": f"volume-of-{name}", "dataSource": source},
+        }
+
+    def snapshot(self, name: str) -> dict[str, Any]:
+        """Return a VolumeSnapshot of the claim test."""
+        source = {"persistentVolumeClaimName": "test"}
+        return {
+            "metadata": {"name": name},
+            "spec": {"source": source},
+            "status": {"readyToUse": True},
+        }
 
     def log_of(self, project: str, workload: str) -> str:
         """Return the log of the job's containers at their kubelet. It grows with each call."""
@@ -198,6 +268,17 @@ class FakeTarget:
     def describe_job(self, name: str, project: str) -> dict[str, Any]:
         """Return the output of `muster get` for a job."""
         return next(row for row in self.show("-A") if (row["project"], row["name"]) == (project, name))
+
+    def described(self, project: str, name: str) -> str:
+        """Return the output of `muster get` for people."""
+        volumes = f"VOLUMES: {', '.join(self.mounted)}\n" if self.mounted else ""
+        return f"NAME: {name}\nPROJECT: {project}\n{volumes}\nPods:\n"
+
+    def with_urls(self, project: str) -> list[dict[str, Any]]:
+        """Return the output of `muster list jobs` for a project, with the URL of each job."""
+        at = f"http://{project}.gpus.example.com/{project}-"
+        rows = [row for row in self.show("-A") if row["project"] == project]
+        return [{**row, "serviceUrls": [f"{at}{row['name']}"]} for row in rows]
 
     def act(self, action: Action) -> None:
         """Create the pods of a submit, or delete the pods of a delete."""

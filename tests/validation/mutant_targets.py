@@ -8,6 +8,7 @@ import msgspec
 from tests.validation.api_targets import (
     AltersClaims,
     HasNoDriverOnANode,
+    IgnoresOtherClients,
     NobodyLeads,
     SharesTheGpu,
     TooOldForClaims,
@@ -25,6 +26,7 @@ from validation.judge.events import PodSeen
 from validation.report.record import Command
 from validation.scenario.commands import Action
 from validation.targets.planner import SimulatedRecorder
+from validation.witness.urls import Opened
 
 
 class _Once(FakeTarget):
@@ -176,6 +178,45 @@ class ShowsAnotherContainer(FakeTarget):
         return Command(line, 0, started_ms, 1, stdout="other-1") if is_shell else done
 
 
+class ForgetsTheDefaultProject(FakeTarget):
+    """Puts jobs that name no project into another project than the default."""
+
+    async def execute(self, line: str, *, started_ms: int) -> Command:
+        if line.startswith("muster project set "):
+            line = f"muster project set {next(name for name in self.quotas if name != line.split()[3])}"
+        return await super().execute(line, started_ms=started_ms)
+
+
+class HidesTheMount(FakeTarget):
+    """Describes jobs with another directory than that of their volume."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mounted = ["test at /mnt"]
+
+
+class ClonesNothing(FakeTarget):
+    """Gives a job the claim of the others in place of a clone."""
+
+    def clone(self, name: str) -> dict[str, Any]:
+        its = super().clone(name)
+        return {"metadata": its["metadata"], "spec": its["spec"] | {"volumeName": "pvc-of-test"}}
+
+
+class TakesNoSnapshot(FakeTarget):
+    """Creates snapshots that do not become ready."""
+
+    def snapshot(self, name: str) -> dict[str, Any]:
+        return super().snapshot(name) | {"status": {"readyToUse": False}}
+
+
+class ServesNothing(FakeTarget):
+    """Prints SERVICE URLs behind which no job answers."""
+
+    async def open_url(self, url: str) -> Opened:
+        return Opened(502)
+
+
 class HasTwoVolumes(FakeTarget):
     """Gives each job a volume of its own."""
 
@@ -246,4 +287,10 @@ TARGETS: Final[dict[str, Callable[[], FakeTarget]]] = {
     "two-gpus-of-a-claim": SharesTheGpu,
     "two-default-classes": TwoDefaultClasses,
     "nobody-leads": NobodyLeads,
+    "hides-the-mount": HidesTheMount,
+    "clones-nothing": ClonesNothing,
+    "takes-no-snapshot": TakesNoSnapshot,
+    "serves-nothing": ServesNothing,
+    "ignores-other-clients": IgnoresOtherClients,
+    "forgets-the-default-project": ForgetsTheDefaultProject,
 }

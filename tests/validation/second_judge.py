@@ -396,7 +396,17 @@ def judge_view(check: Json, events: list[Json]) -> str:  # noqa: PLR0911 - in th
     if answers[0]["exitCode"]:
         return "FAIL"
     world = after(events[: window["startEvent"]])
-    if name.split("/")[0] in {"log", "shell", "written", "read", "reused"}:
+    if name.split("/")[0] in {
+        "log",
+        "shell",
+        "written",
+        "read",
+        "reused",
+        "cloned",
+        "snapshot",
+        "url",
+        "mounts",
+    }:
         earlier = events[window["fromEvent"] : window["startEvent"]]
         verdict: str = judge_container(name, world, during, earlier)
         return unless_gaps(window, events) if verdict == "PASS" else verdict

@@ -34,6 +34,14 @@ REQUESTS: dict[str, list[tuple[str, str]]] = {
         ("GET", f"/apis/coordination.k8s.io/v1{SYSTEM}/leases/muster-operator"),
     ],
     "storage-class": [("GET", "/apis/storage.k8s.io/v1/storageclasses")],
+    "client": [
+        ("POST", "/apis/muster.dev/v1alpha1/projects"),
+        ("POST", "/apis/batch/v1/namespaces/muster-other-client/jobs"),
+        (
+            "GET",
+            "/api/v1/namespaces/muster-other-client/pods?labelSelector=batch.kubernetes.io/job-name=client",
+        ),
+    ],
 }
 BODIES = {
     "/api/v1/namespaces": ("v1", "Namespace", {"name": "dra-test"}, None),
@@ -61,6 +69,37 @@ POD1: Json = {
         ],
     },
 }
+WHOLE: dict[str, Json] = {
+    POD: POD1,
+    "/apis/muster.dev/v1alpha1/projects": {
+        "apiVersion": "muster.dev/v1alpha1",
+        "kind": "Project",
+        "metadata": {"name": "other-client"},
+        "spec": {"gpu": {"quota": 1}},
+    },
+    "/apis/batch/v1/namespaces/muster-other-client/jobs": {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "client", "namespace": "muster-other-client"},
+        "spec": {
+            "backoffLimit": 0,
+            "template": {
+                "spec": {
+                    "restartPolicy": "Never",
+                    "schedulerName": "muster",
+                    "containers": [
+                        {
+                            "name": "client",
+                            "image": "gcr.io/run-ai-demo/quickstart",
+                            "resources": {"limits": {"nvidia.com/gpu": 1}},
+                        }
+                    ],
+                }
+            },
+        },
+    },
+}
+"""The objects that are sent, by the path of their POST."""
 
 
 def judge_api(name: str, events: list[Json], given: list[Json]) -> str:
@@ -80,6 +119,7 @@ def judge_api(name: str, events: list[Json], given: list[Json]) -> str:
         "pod": pod,
         "operator": operator,
         "storage-class": storage_class,
+        "client": client,
     }
     result: str = judges[name](objects)
     if name == "pod" and result == "PASS" and any(gives_otherwise(event, objects[4]) for event in given):
@@ -88,7 +128,7 @@ def judge_api(name: str, events: list[Json], given: list[Json]) -> str:
         e["path"] for e in events[len(objects) :] if e["method"] == "DELETE" and e["status"] in {200, 202}
     }
     created = [
-        f"{path}/{'pod1' if path == POD else BODIES[path][2]['name']}"
+        f"{path}/{WHOLE[path]['metadata']['name'] if path in WHOLE else BODIES[path][2]['name']}"
         for method, path in REQUESTS[name]
         if method == "POST"
     ]
@@ -112,8 +152,8 @@ def answered(method: str, path: str, event: Json) -> tuple[str, Json]:
 def is_sent(method: str, path: str, body: str) -> bool:
     if method != "POST":
         return body == ""
-    if path == POD:
-        return parse(body) == POD1
+    if path in WHOLE:
+        return parse(body) == WHOLE[path]
     version, kind, metadata, request = BODIES[path]
     content = {"apiVersion": version, "kind": kind, "metadata": metadata}
     if request:
@@ -254,6 +294,23 @@ def ready(pod: Json) -> bool:
     states = [(one.get("type"), one.get("status")) for one in several(under(pod, "status", "conditions"))]
     runs = under(pod, "status", "phase") == "Running" and ("Ready", "True") in states
     return runs and under(pod, "metadata", "deletionTimestamp") is None
+
+
+def client(objects: list[Json]) -> str:
+    created, pods = under(objects[1], "metadata", "uid"), several(objects[2].get("items"))
+    if len(pods) != 1 or not created:
+        return "FAIL"
+    owners = several(under(pods[0], "metadata", "ownerReferences"))
+    devices = under(pods[0], "metadata", "annotations", "muster.dev/gpu-devices")
+    good = (
+        any(owner.get("uid") == created for owner in owners)
+        and under(pods[0], "status", "phase") == "Running"
+        and bool(under(pods[0], "spec", "nodeName"))
+        and under(pods[0], "spec", "schedulerName") == "muster"
+        and isinstance(devices, str)
+        and devices.isdecimal()
+    )
+    return "PASS" if good else "FAIL"
 
 
 def storage_class(objects: list[Json]) -> str:

@@ -99,7 +99,9 @@ def table_is(world: Any, rows: Any) -> bool:  # noqa: PLR0911 - in the order of 
     return True
 
 
-def judge_container(name: str, world: Any, during: list[Json], earlier: list[Json] | None = None) -> str:
+def judge_container(  # noqa: PLR0911 - in the order of the document
+    name: str, world: Any, during: list[Json], earlier: list[Json] | None = None
+) -> str:
     """Return the verdict on the log, the shell or the volume of a job's container."""
     number = next(i for i, event in enumerate(during) if event["event"] == "answer" and event["view"] == name)
     output = during[number]["output"]
@@ -108,6 +110,8 @@ def judge_container(name: str, world: Any, during: list[Json], earlier: list[Jso
         pods = world.jobs().get((project, job), [])
         names = [pod["pod"] for pod in pods if occupies(pod) and pod["phase"] == "Running"]
         return "PASS" if output.strip() in names else "FAIL"
+    if kind in {"url", "snapshot", "mounts"}:
+        return judge_requests(kind, output, [e for e in during if e.get("check") == name])
     if kind != "log":
         return judge_volume(name, world, during, earlier or [])
     logs = [event for event in during[:number] if event["event"] == "request" and event["check"] == name]
@@ -121,6 +125,54 @@ def judge_container(name: str, world: Any, during: list[Json], earlier: list[Jso
         return "INCONCLUSIVE"
     grows = printed[: len(before)] == before and after[: len(printed) - 1] == printed[:-1]
     return "PASS" if grows else "FAIL"
+
+
+def judge_requests(kind: str, output: str, asked: list[Json]) -> str:  # noqa: PLR0911 - in order
+    if kind == "url":
+        if not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", output.strip()):
+            return "FAIL"
+        for path, is_served in (("SERVICE URL", True), ("SERVICE URL-no-such-job", False)):
+            answers = [e for e in asked if e["path"] == path and e["method"] == "GET"]
+            if not answers:
+                return "INCONCLUSIVE"
+            if answers[-1]["problem"]:
+                return "ERROR"
+            if (answers[-1]["status"] == 200) is not is_served:
+                return "FAIL"
+        return "PASS"
+    if not asked:
+        return "INCONCLUSIVE"
+    if asked[-1]["problem"] or asked[-1]["status"] != 200:
+        return "ERROR"
+    if kind == "mounts":
+        there = list_of_texts(asked[-1]["answer"])
+        shown = [sorted(line[9:].split(", ")) for line in output.split("\n") if line.startswith("VOLUMES: ")]
+        return "INCONCLUSIVE" if not there else "PASS" if shown[:1] == [sorted(there)] else "FAIL"
+    try:
+        entry = json.loads(asked[-1]["answer"])
+        good = entry["status"]["readyToUse"] is True
+        good = good and entry["spec"]["source"]["persistentVolumeClaimName"] == "test"
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return "FAIL"
+    return "PASS" if good else "FAIL"
+
+
+def list_of_texts(answer: str) -> list[str]:
+    try:
+        found = json.loads(answer)
+    except (ValueError, RecursionError):
+        return []
+    return [str(one) for one in found] if isinstance(found, list) else []
+
+
+def is_clone(claims: list[list[Any]], asked: str) -> bool:
+    """Return whether the first claim is a clone of `test`, with a uid and a volume of its own."""
+    try:
+        source = json.loads(asked)["spec"]["dataSource"]
+        named = (source["kind"], source["name"]) == ("PersistentVolumeClaim", "test")
+    except (KeyError, TypeError):
+        return False
+    return named and all(one != other for one, other in zip(*claims, strict=True))
 
 
 def judge_volume(name: str, world: Any, during: list[Json], earlier: list[Json]) -> str:  # noqa: PLR0911 - in order
@@ -149,7 +201,9 @@ def judge_volume(name: str, world: Any, during: list[Json], earlier: list[Json])
     words, content = own["output"].split(), written["output"].strip()
     running = [p for p in world.jobs().get((project, job), []) if occupies(p) and p["phase"] == "Running"]
     here = [pod["node"] for pod in running if words and pod["pod"] == words[-1]]
-    if not here or words[:-1] != ([] if kind == "written" else [content]) or claims[0] != claims[1]:
+    own_request = [e for e in during if e["event"] == "request" and e["check"] == name][-1]["answer"]
+    fits = is_clone(claims, own_request) if kind == "cloned" else claims[0] == claims[1]
+    if not here or words[:-1] != ([] if kind == "written" else [content]) or not fits:
         return "FAIL"
     if kind == "written":
         return "PASS"
@@ -158,6 +212,8 @@ def judge_volume(name: str, world: Any, during: list[Json], earlier: list[Json])
         (event["project"], event["workload"], event["pod"]) for event in earlier if event["event"] == "pod"
     ]:
         return "FAIL"
+    if kind == "cloned":
+        return "PASS"
     writers = [pod for pod in world.jobs().get((project, job), []) if pod["pod"] == content]
     if kind == "read":
         return "PASS" if any(pod["node"] != here[0] for pod in writers) else "FAIL"

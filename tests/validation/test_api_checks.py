@@ -14,12 +14,14 @@ from tests.validation.api_targets import (
     DEPLOYMENT,
     DEVICE_QUERY,
     GROUP,
+    JOBS,
     LEASE,
     NO_PAGE,
     NODES,
     POD,
     POD1,
     PODS,
+    PROJECTS,
     SLICES,
     V1,
     Answers,
@@ -29,6 +31,8 @@ from tests.validation.api_targets import (
     claim,
     deployment,
     device,
+    job_pod,
+    job_pods,
     lease,
     metadata,
     node,
@@ -54,6 +58,7 @@ ALL = (resource_slice("n1"), resource_slice("n2"))
 VERSION, DRIVER, CLAIM = "dra/api/version", "dra/api/driver", "dra/api/claim"
 POD1_ENDS = "dra/api/pod"
 OPERATOR, STORAGE = "installation/api/operator", "installation/api/storage-class"
+CLIENT = "other-client/api/client"
 
 
 def checks(directory: Path, target: Callable[[], Any]) -> dict[str, CheckResult]:
@@ -67,7 +72,7 @@ def test_a_cluster_that_has_all_of_it_passes(tmp_path: Path) -> None:
     outcome = both(tmp_path, CLUSTER, AnswersRequests, profile="current")
     assert (outcome.command, outcome.pytest) == (1, 1), "the rest of the catalogue did not run"
     assert {step.id: step.verdict for step in outcome.report.steps} == dict.fromkeys(
-        (VERSION, DRIVER, CLAIM, POD1_ENDS, STORAGE, OPERATOR), "PASS"
+        (VERSION, DRIVER, CLAIM, POD1_ENDS, STORAGE, OPERATOR, CLIENT), "PASS"
     )
     proven = {entry.id for entry in outcome.report.requirements if entry.verdict == "PASS"}
     assert proven == {
@@ -77,6 +82,7 @@ def test_a_cluster_that_has_all_of_it_passes(tmp_path: Path) -> None:
         "dra.pod",
         "installation.operator",
         "installation.storage-class",
+        "submission.other-clients",
     }
     assert outcome.report.steps[0].reason == "v1.36.3, resource.k8s.io in v1, v1beta1"
     assert verify(outcome.directory).problems == []
@@ -132,6 +138,17 @@ def test_a_cluster_that_has_all_of_it_passes(tmp_path: Path) -> None:
         ({("GET", CLASSES): (200, {"items": [storage_class("b"), storage_class("a")]})}, STORAGE, "FAIL", ": a, b"),
         ({("GET", CLASSES): (200, {"items": [storage_class("b", default="false")]})}, STORAGE, "FAIL", "0 storage"),
         ({("GET", CLASSES): (200, {"items": [storage_class("b", "nfs")]})}, STORAGE, "FAIL", "is of nfs, not of"),
+        (job_pods(), CLIENT, "FAIL", "the Job client has 0 pods, not 1"),
+        (job_pods(job_pod(), job_pod()), CLIENT, "FAIL", "the Job client has 2 pods, not 1"),
+        (job_pods(job_pod("Pending", nodeName="")), CLIENT, "FAIL", "is Pending, not Running on a node"),
+        (job_pods(job_pod("Failed")), CLIENT, "FAIL", "is Failed, not Running on a node"),
+        (job_pods(job_pod(owner="uid-of-another")), CLIENT, "FAIL", "the pod is not of the Job client that was"),
+        (job_pods(job_pod(schedulerName="default-scheduler")), CLIENT, "FAIL", "is not scheduled by muster"),
+        (job_pods(job_pod(devices="")), CLIENT, "FAIL", "has not one GPU by muster"),
+        (job_pods(job_pod(devices="3,4")), CLIENT, "FAIL", "has not one GPU by muster"),
+        ({("POST", JOBS): (403, {"message": "no"})}, CLIENT, "ERROR", "is answered with 403: no"),
+        ({("POST", PROJECTS): NO_PAGE}, CLIENT, "FAIL", "is answered with 404"),
+        ({("DELETE", f"{JOBS}/client"): (403, {})}, CLIENT, "ERROR", "jobs/client could not be deleted"),
     ],
 )  # fmt: skip
 def test_another_answer_is_not_green(

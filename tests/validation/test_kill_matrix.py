@@ -42,6 +42,12 @@ FILES = {
     "two-gpus-of-a-claim": [DRA],
     "two-default-classes": [INSTALLATION],
     "nobody-leads": [INSTALLATION],
+    "hides-the-mount": [TR4858],
+    "clones-nothing": [TR4858],
+    "takes-no-snapshot": [TR4858],
+    "serves-nothing": [TR4858],
+    "ignores-other-clients": [SHIPPED / "cluster" / "other-client.scenario.yaml"],
+    "forgets-the-default-project": [SHIPPED / "tr4858" / "submission-default-project.scenario.yaml"],
 }
 """The scenarios that show each defect. A defect without an entry shows in the scenario VICTIM."""
 NEED_AN_IMAGE = {name: with_image for name, files in FILES.items() if DIGESTS in files}

@@ -1,11 +1,17 @@
 """The paper's hyper1 and build1, on doubles that run, show and delete them, and on doubles that do not."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.validation.fake_target import FakeTarget
-from tests.validation.mutant_targets import ShowsAnotherContainer, ShowsWhatIsNotSo
+from tests.validation.mutant_targets import (
+    ForgetsTheDefaultProject,
+    ServesNothing,
+    ShowsAnotherContainer,
+    ShowsWhatIsNotSo,
+)
 from tests.validation.replay import assert_check, assert_second_judge_agrees, both, run_command, settings
 from validation.judge.events import AnswerSeen, RequestAnswered
 from validation.report import log, record
@@ -15,6 +21,7 @@ from validation.report.verify import verify
 from validation.scenario.loaded import SHIPPED
 from validation.targets.recorder import Recorder
 from validation.witness.reader import ReadFailed
+from validation.witness.urls import Opened
 
 FILES = sorted((SHIPPED / "tr4858").glob("submission-*.scenario.yaml"))
 GET, LOG, SHELL = (
@@ -22,6 +29,7 @@ GET, LOG, SHELL = (
     "hyper1/view/log/team-a/hyper1",
     "build1/view/shell/team-a/build1",
 )
+SERVED = "test-ingress/view/url/team-a/test-ingress"
 
 
 class KeepsWhatIsDeleted(FakeTarget):
@@ -67,6 +75,27 @@ class CannotEnter(FakeTarget):
         return await super().execute(line, started_ms=started_ms)
 
 
+class AnswersEverywhere(FakeTarget):
+    """Its ingress controller answers each URL with a page of its own."""
+
+    async def open_url(self, url: str) -> Opened:
+        return Opened(200)
+
+
+class IsOutOfReach(FakeTarget):
+    """The name of its ingress controller cannot be resolved."""
+
+    async def open_url(self, url: str) -> Opened:
+        return Opened(0, "Name or service not known")
+
+
+class HasNoUrl(FakeTarget):
+    """Its jobs have no SERVICE URL yet."""
+
+    def with_urls(self, project: str) -> list[dict[str, Any]]:
+        return [{**row, "serviceUrls": ["<pending>"]} for row in super().with_urls(project)]
+
+
 class NobodyWatches(FakeTarget):
     """A target without a reader of logs."""
 
@@ -82,7 +111,9 @@ def test_all_of_it_passes(tmp_path: Path) -> None:
     counted = {step.verdict for step in outcome.report.steps if step.required}
     assert counted == {"PASS"}, [step.reasons for step in outcome.report.steps]
     proven = {entry.id for entry in outcome.report.requirements if entry.verdict == "PASS"}
-    assert proven >= {f"submission.{name}" for name in ("train", "log", "build", "shell")}
+    assert proven >= {
+        f"submission.{name}" for name in ("train", "log", "build", "shell", "ingress", "default-project")
+    }
     assert verify(outcome.directory).problems == []
     assert_second_judge_agrees(outcome.directory)
 
@@ -100,6 +131,11 @@ def test_all_of_it_passes(tmp_path: Path) -> None:
         (NobodyWatches, LOG, "ERROR", "the cluster is not watched"),
         (LogsNothing, LOG, "INCONCLUSIVE", "the job has printed no line"),
         (CannotEnter, SHELL, "FAIL", "ended with exit code 126: Error: there is no /bin/bash"),
+        (ServesNothing, SERVED, "FAIL", "the SERVICE URL is answered with 502"),
+        (AnswersEverywhere, SERVED, "FAIL", "the SERVICE URL-no-such-job is answered with 200"),
+        (IsOutOfReach, SERVED, "ERROR", "the SERVICE URL is not answered: Name or service not known"),
+        (HasNoUrl, SERVED, "FAIL", "shows no SERVICE URL"),
+        (ForgetsTheDefaultProject, "default-project/submit", "FAIL", "team-a: expected 1 GPUs, has 0"),
     ],
 )
 def test_missing_or_wrong_answers_are_not_green(
@@ -125,9 +161,9 @@ def test_in_a_lab_checks_with_containers_do_not_apply(tmp_path: Path) -> None:
         "submission.build": "PASS",
         "submission.shell": "NOT_APPLICABLE",
         "submission.ingress": "NOT_APPLICABLE",
-        "submission.default-project": "NOT_APPLICABLE",
+        "submission.default-project": "PASS",
         "submission.needs-command": "NOT_APPLICABLE",
-        "submission.other-clients": "NOT_APPLICABLE",
+        "submission.other-clients": "INCONCLUSIVE",
     }
 
 
@@ -142,4 +178,12 @@ def test_a_record_has_no_line_of_a_log_and_a_redacted_one_no_project(tmp_path: P
     shown = [event.view for event in events if isinstance(event, AnswerSeen)]
     read = [event.check for event in events if isinstance(event, RequestAnswered)]
     assert not [name for name in [*shown, *read] if "team-a" in name]
-    assert b"team-a" not in (tmp_path / "public" / log.NAME).read_bytes().replace(b"tr4858-4.8/team-a", b"")
+    content = (tmp_path / "public" / log.NAME).read_bytes()
+    for printed in (
+        b"tr4858-4.8/team-a",
+        b"base_url=team-a-test-ingress",
+    ):  # a step and a command of the paper
+        assert printed in content
+        content = content.replace(printed, b"")
+    assert b"team-a" not in content
+    assert b"gpus.example.com" not in content

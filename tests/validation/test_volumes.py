@@ -2,11 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.validation.fake_target import FakeTarget
-from tests.validation.mutant_targets import HasTwoVolumes
+from tests.validation.mutant_targets import (
+    ClonesNothing,
+    HasTwoVolumes,
+    HidesTheMount,
+    TakesNoSnapshot,
+)
 from tests.validation.replay import assert_check, assert_second_judge_agrees, both, run_command, settings
 from validation.report import record
 from validation.report.redact import redact
@@ -18,6 +24,9 @@ FILES = sorted((SHIPPED / "tr4858").glob("volume-*.scenario.yaml"))
 WRITTEN = "pvc-test/view/written/team-a/pvc-test"
 READ = "pvc-test/view/read/team-a/pvc-reader"
 REUSED = "pvc-test-deleted/view/reused/team-a/pvc-again"
+CLONED = "pvc-test-cloned/view/cloned/team-a/pvc-clone"
+MOUNTS = "pvc-test/view/mounts/team-a/pvc-test"
+SNAPSHOT = "pvc-test-cloned/view/snapshot/team-a/pvc-again"
 
 
 class LosesWhatWasWritten(FakeTarget):
@@ -64,6 +73,54 @@ class RefusesClaims(FakeTarget):
         return (403, "{}") if method == "POST" else super().send(method, path, body)
 
 
+class MakesAnEmptyVolume(FakeTarget):
+    """Gives a job a new volume that has the text and is no clone."""
+
+    def clone(self, name: str) -> dict[str, Any]:
+        its = super().clone(name)
+        return {"metadata": its["metadata"], "spec": {"volumeName": "pvc-of-another"}}
+
+
+class ClonesAnEmptyVolume(FakeTarget):
+    """Its clones have no text."""
+
+    def answer(self, line: str, pod: str) -> str:
+        return pod if pod.startswith("pvc-clone") else super().answer(line, pod)
+
+
+class TakesASnapshotOfAnother(FakeTarget):
+    """Its snapshots are of another volume."""
+
+    def snapshot(self, name: str) -> dict[str, Any]:
+        return super().snapshot(name) | {"spec": {"source": {"persistentVolumeClaimName": "other"}}}
+
+
+class HasNoSnapshots(FakeTarget):
+    """Its API server does not know snapshots."""
+
+    def send(self, method: str, path: str, body: str) -> tuple[int, str]:
+        return (404, "{}") if "/volumesnapshots/" in path else super().send(method, path, body)
+
+
+class MountsNothing(FakeTarget):
+    """Its jobs mount no volume, and it shows none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mounted = []
+
+    def send(self, method: str, path: str, body: str) -> tuple[int, str]:
+        return (200, '{"items": []}') if "/pods?" in path else super().send(method, path, body)
+
+
+class ShowsNoVolume(FakeTarget):
+    """Shows no volumes of jobs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mounted = []
+
+
 class AnswersFromElsewhere(FakeTarget):
     """Opens all shells in one pod."""
 
@@ -74,8 +131,8 @@ class AnswersFromElsewhere(FakeTarget):
 def test_a_volume_that_is_reused_passes(tmp_path: Path) -> None:
     outcome = both(tmp_path, FILES, profile="current")
     assert {step.verdict for step in outcome.report.steps if step.required} == {"PASS"}
-    (requirement,) = [one for one in outcome.report.requirements if one.id == "storage.volume-reused"]
-    assert requirement.verdict == "PASS"
+    proven = {one.id for one in outcome.report.requirements if one.verdict == "PASS"}
+    assert proven >= {f"storage.{name}" for name in ("volume-reused", "mount-shown", "clone", "workspace")}
     assert verify(outcome.directory).problems == []
     assert_second_judge_agrees(outcome.directory)
 
@@ -91,6 +148,15 @@ def test_a_volume_that_is_reused_passes(tmp_path: Path) -> None:
         (HasNoVolume, WRITTEN, "FAIL", "the claim test has no volume"),
         (AnswersOfClaims, READ, "FAIL", "the claim test has no volume"),
         (RefusesClaims, "pvc-test/submit", "FAIL", "claim test of team-a is not created: 403"),
+        (HidesTheMount, MOUNTS, "FAIL", "does not show the volumes test at /tmp/pvc1mount"),
+        (ShowsNoVolume, MOUNTS, "FAIL", "does not show the volumes test at /tmp/pvc1mount"),
+        (MountsNothing, MOUNTS, "INCONCLUSIVE", "the pods of the job mount no volume"),
+        (ClonesNothing, CLONED, "FAIL", "the clone is the claim test or its volume"),
+        (MakesAnEmptyVolume, CLONED, "FAIL", "the claim of pvc-clone is no clone of test"),
+        (ClonesAnEmptyVolume, CLONED, "FAIL", "pvc-clone does not read the text that pvc-test wrote"),
+        (TakesNoSnapshot, SNAPSHOT, "FAIL", "the snapshot is not ready"),
+        (TakesASnapshotOfAnother, SNAPSHOT, "FAIL", "the snapshot is not of the claim test"),
+        (HasNoSnapshots, SNAPSHOT, "ERROR", "the snapshot cannot be read: 404"),
         (AnswersFromElsewhere, READ, "FAIL", "did not run in a pod of pvc-reader"),
     ],
 )

@@ -137,6 +137,8 @@ def _checks(checks: Sequence[Check], site: HostSite | None) -> list[str]:
                 f"    POST {claim_path(project, '')} ({', '.join(names)})"
                 for project, names in claims.items()
             ]
+        if check.step.default_project:
+            lines.append(f"    $ muster project set {check.step.default_project}")
         lines += [f"    $ {shlex.join(shlex.split(command.line))}" for command in check.step.commands]
         lines += [f"    $ {line}    # must be refused" for line in check.step.refused]
         lines += [f"    # {line}" for line in check.step.upkeep.lines]

@@ -6,9 +6,14 @@ For a log it also records the kubelet's log.
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from orchestrator.errors import MusterError
 from orchestrator.progress import Reporter
-from validation.judge.api.containers import LOG, VOLUMES, claim_path, digests, job_of, kind_of
+from validation.judge.api import services
+from validation.judge.api.api_request import OK
+from validation.judge.api.containers import LOG, digests, job_of, kind_of, object_path
+from validation.judge.api.services import MOUNTS, URL
 from validation.judge.check_verdict import Window
 from validation.judge.events import AnswerSeen, RequestAnswered
 from validation.judge.timeline import Timeline
@@ -22,6 +27,8 @@ POLL_MS: Final = 500
 """Interval at which a log is read, because no event reports new lines."""
 LINE_MS: Final = 60_000
 """Maximum wait for the first line of a log."""
+URL_MS: Final = 60_000
+"""Maximum delay of a SERVICE URL. The ingress controller must accept the Ingress and know the pod."""
 PAGE_MS: Final = 10_000
 """Maximum delay of a page. It shows figures that the operator writes into projects with a delay."""
 
@@ -55,6 +62,11 @@ async def show(
         return
     start, started_ms = len(recorder.events), recorder.now_ms()
     progress.update(f"{result.id}: {line}")
+    if kind_of(view) == URL:
+        await _open_url(recorder, target, view)
+        end, ended_ms = len(recorder.events), recorder.now_ms()
+        result.volatile.window = Window(from_event, start, end, started_ms, ended_ms)
+        return
     if is_log:
         await _read_log(recorder, view, patience_ms=LINE_MS)
     command = await target.execute(line, started_ms=started_ms)
@@ -63,8 +75,11 @@ async def show(
     recorder.record(AnswerSeen(recorder.now_ms(), view, line, command.exit_code, output, problem))
     if is_log:
         await _read_log(recorder, view)
-    elif kind_of(view) in VOLUMES:
-        await recorder.request(view, "GET", claim_path(job_of(view)[0]))
+    elif path := object_path(view):
+        answered = await recorder.answer_of(view, "GET", path)
+        if kind_of(view) == MOUNTS:
+            answered = msgspec.structs.replace(answered, answer=services.mounts_of(answered.answer))
+        recorder.record(answered)
     end, ended_ms = len(recorder.events), recorder.now_ms()
     result.volatile.window = Window(from_event, start, end, started_ms, ended_ms)
 
@@ -97,6 +112,33 @@ async def _open_page(
     recorder.record(answer)
     end, ended_ms = len(recorder.events), recorder.now_ms()
     result.volatile.window = Window(from_event, start, end, started_ms, ended_ms)
+
+
+async def _open_url(recorder: Recorder, target: Target, view: str) -> None:
+    """Run the command and open the URL that it shows, until it is answered with 200, for at most `URL_MS`.
+
+    Record the last output and the last answers.
+    """
+    line = view_of(view).line
+    due_ms = recorder.now_ms() + URL_MS
+    while True:
+        command = await target.execute(line, started_ms=recorder.now_ms())
+        url = services.first_url(command.stdout, job_of(view)[1])
+        problem = command.stderr.strip().rpartition("\n")[2][:MAX_PROBLEM]
+        answer = AnswerSeen(recorder.now_ms(), view, line, command.exit_code, url, problem)
+        opened = [
+            (path, await target.open_url(one))
+            for path, one in ((services.AT, url), (services.BESIDE, services.beside(url)))
+            if url
+        ]
+        if (opened and opened[0][1].status == OK) or command.exit_code or recorder.now_ms() >= due_ms:
+            break
+        await recorder.changed(POLL_MS)
+    recorder.record(answer)
+    for path, (status, problem) in opened:
+        recorder.record(
+            RequestAnswered(recorder.now_ms(), view, "GET", path, status, problem=problem[:MAX_PROBLEM])
+        )
 
 
 async def _read_log(recorder: Recorder, view: str, *, patience_ms: int = 0) -> None:

@@ -362,6 +362,8 @@ class ValidationRun:
                 self.recorder.follow_output(scenario.training.job.project, scenario.training.job.workload)
             await self._upkeep.prepare(step)
             from_event = len(self.recorder.events)
+            if step.default_project:
+                await self._commands.run(f"muster project set {step.default_project}", result)
             for command in step.commands:
                 action = command.action
                 workloads = (action.name,) if isinstance(action, Submit) else action.names

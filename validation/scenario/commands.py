@@ -37,11 +37,13 @@ _WITH_VALUE = frozenset(
         "--node-type",
         "--working-dir",
         "--backoff-limit",
+        "--clone-of",
     ]
 )
 _SWITCHES = frozenset(
     [
         "--interactive",
+        "--jupyter",
         "--preemptible",
         "--large-shm",
         "--local-image",
@@ -88,14 +90,15 @@ Action = Submit | Delete
 
 
 def parse(line: str) -> Action:
-    """Return the action of a `muster submit` or `muster delete` line. Raises ValueError with the error in the line."""
+    """Return the action of a `muster submit` or `muster delete` line. Its project is "" if the line names none.
+
+    Raises ValueError with the error in the line.
+    """
     words = shlex.split(line)
     if words[:1] != ["muster"] or len(words) < 3 or words[1] not in {"submit", "delete"}:
         raise ValueError("a step runs `muster submit …` or `muster delete …`")
     names, options = _split(words[2:])
     project = options.get("--project", "")
-    if not project:
-        raise ValueError("the command names no project: add -p PROJECT")
     if words[1] == "delete":
         if not names:
             raise ValueError("`muster delete` names no workload")
@@ -127,7 +130,7 @@ def demands(history: list[Action]) -> list[oracle.Demand]:
 
 
 def _submission(project: str, name: str, options: dict[str, str]) -> Submit:
-    interactive = options.get("--interactive", "false") == "true"
+    interactive = "true" in {options.get("--interactive"), options.get("--jupyter")}
     pods = _whole(options, "--parallelism", 1)
     try:
         gpu_milli = milli(Decimal(options.get("--gpu", "0")))

@@ -48,6 +48,8 @@ class LoadedStep:
     """Minimum evidence for a verdict: all nodes and GPUs of the cluster, and every submitted pod."""
     within_ms: int
     hold_ms: int
+    default_project: str = ""
+    """The project that `muster project set` makes the default before the commands; empty if it does not run."""
     refused: tuple[str, ...] = ()
     """Command lines that must fail, and change nothing."""
     upkeep: Upkeep = NO_UPKEEP

@@ -93,6 +93,7 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="came
 
     An amount of GPUs in the `title` is written `{16}`: it is scaled to the size of the site.
 
+    - `defaultProject`: `muster project set` with this project runs first. Commands may then name no project.
     - `refused`: commands about projects that must fail, and change nothing.
     - `drain`: drains nodes. `uncordon`: all drained nodes take pods again.
     - `restartOperator`: kills the operator after a pod was evicted for the commands, and before its GPUs are taken.
@@ -103,6 +104,7 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="came
     title: str
     source: str
     expect: Expect
+    default_project: str = ""
     run: list[str] = []
     drain: Drain | None = None
     uncordon: bool = False

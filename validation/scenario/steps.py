@@ -1,6 +1,7 @@
 """The steps of a scenario, parsed and checked, with the result of the oracle for the state after each."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 
@@ -45,7 +46,7 @@ class StepLoader:
         """Return the loaded step. Raises ScenarioError that names `place`."""
         quotas = {name: project.quota_milli for name, project in self.projects.items()}
         commands = tuple(
-            StepCommand(line, self._action(line, (*place, "run", number), quotas))
+            StepCommand(line, self._action(line, step.default_project, (*place, "run", number), quotas))
             for number, line in enumerate(step.run)
         )
         self.history += [command.action for command in commands]
@@ -65,6 +66,7 @@ class StepLoader:
             source=step.source,
             errata=tuple(step.errata),
             excused=self._excused(step),
+            default_project=self._default_project(step, place, quotas),
             commands=commands,
             expectation=self._expectation(step.expect, (*place, "expect"), quotas, alive),
             demands=tuple(alive),
@@ -118,11 +120,24 @@ class StepLoader:
                 raise self.document.error((*place, "refused", number), f"unknown project `{words[3]}`")
         return tuple(step.refused)
 
-    def _action(self, line: str, place: tuple[str | int, ...], quotas: dict[str, int]) -> Action:
+    def _default_project(self, step: Step, place: tuple[str | int, ...], quotas: Mapping[str, int]) -> str:
+        if step.default_project and step.default_project not in quotas:
+            raise self.document.error((*place, "defaultProject"), f"unknown project `{step.default_project}`")
+        return step.default_project
+
+    def _action(
+        self, line: str, default_project: str, place: tuple[str | int, ...], quotas: dict[str, int]
+    ) -> Action:
         try:
             action = parse(line)
         except ValueError as error:
             raise self.document.error(place, str(error)) from error
+        if not action.project:
+            action = replace(action, project=default_project)
+        if not action.project:
+            raise self.document.error(
+                place, "the command names no project: add -p PROJECT, or `defaultProject` to the step"
+            )
         if action.project not in quotas:
             raise self.document.error(place, f"unknown project `{action.project}`")
         alive = {(demand.project, demand.name) for demand in demands(self.history)}

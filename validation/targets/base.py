@@ -10,6 +10,7 @@ from validation.scenario.schema import Cluster
 from validation.targets.pulling import Pull
 from validation.targets.recorder import Recorder
 from validation.targets.web_pages import PageShown
+from validation.witness.urls import Opened
 
 
 class Target(Protocol):
@@ -61,6 +62,9 @@ class Target(Protocol):
 
     async def show_page(self, view: str) -> PageShown:
         """Return the content of this view's page, as a viewer sees it after opening the page. Raises TargetError."""
+
+    async def open_url(self, url: str) -> Opened:
+        """Return the answer to a request to the SERVICE URL of a job."""
 
     def recording(self, recorder: Recorder) -> contextlib.AbstractAsyncContextManager[None]:
         """Let the recorder watch the cluster. Raises TargetError if it cannot be watched."""

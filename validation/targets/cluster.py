@@ -5,6 +5,7 @@ changed here.
 import asyncio
 import contextlib
 import os
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -38,6 +39,7 @@ from validation.judge.events import PodSeen
 from validation.report.record import Command
 from validation.scenario.schema import Cluster
 from validation.targets.node_types import label_nodes
+from validation.targets.own_context import with_own_context
 from validation.targets.process import run_command, server_version
 from validation.targets.pulling import Pull, pull_images
 from validation.targets.recorder import Recorder
@@ -50,6 +52,7 @@ from validation.targets.upkeep import (
 )
 from validation.targets.web_pages import PageShown, WebPages, serving_pages
 from validation.witness.objects import published_gpus
+from validation.witness.urls import Opened, open_url
 
 OPERATOR_SECONDS = 15.0
 """Maximum wait for a renewal of the operator's lease.
@@ -80,6 +83,7 @@ class ClusterTarget:
         self._stack = contextlib.AsyncExitStack()
         self._transport: Transport | None = None
         self._pages: WebPages | None = None
+        self._commands_kubeconfig = ""
         self._server = ""
         self._renewed: str | None = None
         self._killed = ""
@@ -93,6 +97,8 @@ class ClusterTarget:
             self._server = access.server
             transport = Transport(access, user_agent="muster-validate")
             self._transport = await self._stack.enter_async_context(transport)
+            private = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-validate-"))
+            self._commands_kubeconfig = with_own_context(self._kubeconfig, Path(private))
         try:
             await self._check_projects()
             await self._check_idle()
@@ -104,9 +110,9 @@ class ClusterTarget:
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
         """Run the line with the chosen kubeconfig, else with the kubeconfig that KUBECONFIG names, else with
-        ~/.kube/config.
+        ~/.kube/config. A default project is set in a copy of its context.
         """
-        return await run_command(line, self._kubeconfig, started_ms=started_ms)
+        return await run_command(line, self._commands_kubeconfig, started_ms=started_ms)
 
     async def set_node_types(self, types: Mapping[str, str]) -> None:
         """Put each of these nodes into its group. Raises TargetError."""
@@ -124,6 +130,10 @@ class ClusterTarget:
         if self._pages is None:
             raise TargetError("the pages are not served")
         return await self._pages.show(view)
+
+    async def open_url(self, url: str) -> Opened:
+        """Return the answer to a request to the SERVICE URL of a job, by the DNS of this machine."""
+        return await asyncio.to_thread(open_url, url)
 
     async def pull(self, nodes: Sequence[str], images: Sequence[str]) -> list[Pull]:
         """Let the nodes pull the images, by a pod for each. Raises TargetError."""

@@ -23,6 +23,7 @@ from validation.targets.pulling import Pull
 from validation.targets.recorder import Recorder
 from validation.targets.upkeep import cordon_nodes, evict_pods, leader
 from validation.targets.web_pages import PageShown, WebPages, serving_pages
+from validation.witness.urls import Opened
 
 if TYPE_CHECKING:
     from musterlab.cluster import Lab
@@ -100,6 +101,10 @@ class LabTarget:
         if self._pages is None:
             raise TargetError("the pages are not served")
         return await self._pages.show(view)
+
+    async def open_url(self, url: str) -> Opened:
+        """Return that there is no answer: a lab with simulated nodes has no ingress controller."""
+        return Opened(0, f"no ingress controller serves {url}")
 
     async def pull(self, nodes: Sequence[str], images: Sequence[str]) -> list[Pull]:
         """Do nothing: the nodes of a lab have their images already, or run no containers.

@@ -35,6 +35,7 @@ from validation.targets.kinds import PLANNER
 from validation.targets.pulling import Pull
 from validation.targets.recorder import Recorder
 from validation.targets.web_pages import PageShown
+from validation.witness.urls import Opened
 
 
 class SimulatedRecorder(Recorder):
@@ -164,6 +165,10 @@ class PlannerTarget:
     async def show_page(self, view: str) -> PageShown:
         """There are no pages; raises TargetError."""
         raise TargetError(f"there is no cluster to show: {view}")
+
+    async def open_url(self, url: str) -> Opened:
+        """Return that there is no answer: there is no cluster."""
+        return Opened(0, f"there is no cluster to answer at {url}")
 
     def describe(self) -> dict[str, str]:
         """Return the description of the simulation for the report."""

@@ -28,7 +28,7 @@ _ANSWER_LIMIT = 64_000_000
 
 
 async def run_command(
-    line: str, kubeconfig: Path, *, started_ms: int, timeout_seconds: float = COMMAND_SECONDS
+    line: str, kubeconfig: Path | str, *, started_ms: int, timeout_seconds: float = COMMAND_SECONDS
 ) -> Command:
     """Run `line`, a `muster …` command, as a process of its own, and wait for its end.
 

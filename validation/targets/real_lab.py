@@ -3,6 +3,7 @@
 The orchestrator is installed as on every site. Then the lab is a cluster like any other.
 """
 
+import asyncio
 import contextlib
 import os
 import sys
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from musterlab import binaries, build, kube_scheduler, oci
+from musterlab import binaries, build, ingress, kube_scheduler, oci
 from musterlab.cluster import Lab
 from musterlab.gpus import built, duty
 from musterlab.gpus.models import Gpus
@@ -36,10 +37,14 @@ from validation.targets.installation import install
 from validation.targets.kinds import REAL_LAB
 from validation.targets.operator_process import OPERATOR_PYTHONPATH
 from validation.targets.process import ENTRY, end, start_with_pdeathsig
+from validation.witness.urls import Opened, open_url
 
 BUILD_IT: Final = "build it with `make image` in a checkout, or name one with --image"
 SITE: Final = "lab-real-nodes"
 """The site file by which the orchestrator is installed."""
+INGRESS_CLASS: Final = "traefik"
+INGRESS_DOMAIN: Final = "gpus.example.com"
+"""The class and the domain of the site file."""
 _PRESENT: Final = {"metadata": {"labels": {"nvidia.com/gpu.present": "true"}}}
 """The label of feature discovery by which muster's agent finds the nodes with GPUs."""
 _SELECTOR: Final = {"labelSelector": "app.kubernetes.io/name=muster-operator"}
@@ -72,7 +77,10 @@ class RealNodes:
 
     def prepare(self, reporter: Reporter) -> None:
         """Find all programs, and build missing ones. Raises BinariesError."""
-        needs = (build.REAL_NODES, build.KUBE_SCHEDULER, built.GPU_PROGRAMS, recipe.STORAGE_PROGRAMS)
+        needs = (
+            build.REAL_NODES, build.KUBE_SCHEDULER, built.GPU_PROGRAMS, recipe.STORAGE_PROGRAMS,
+            build.INGRESS_CONTROLLER,
+        )  # fmt: skip
         for needed in needs:
             binaries.find(reporter, needed)
 
@@ -130,6 +138,7 @@ class RealLabTarget(ClusterTarget):
             lab = await self._start_lab()
             self._times["lab ready after"] = f"{time.monotonic() - begin:.1f} s"
             await self._serve_volumes(lab)
+            await self._serve_urls(lab)
             self._stack.push_async_callback(self._write_log, lab)
             self._progress("installing the orchestrator")
             await install(SITE, lab.kubeconfig, self._run_directory / "install", self._progress)
@@ -150,12 +159,20 @@ class RealLabTarget(ClusterTarget):
             "GPUs": f"{self._nodes.gpus}, which compute nothing",
             "load of GPUs": f"injected: {duty.UTILIZATION_PERCENT} % and a process while a container has the GPU",
             "storage": "muster's CSI driver for labs: folders of the machine, without ONTAP and Trident",
+            "ingress": "Traefik in the network of the nodes, without DNS",
             "images": "stand-ins of the lab, without TensorFlow and CUDA",
         }
 
     def timings(self) -> dict[str, str]:
         """Return when each part of the lab was ready, from its start."""
         return dict(self._times)
+
+    async def open_url(self, url: str) -> Opened:
+        """Return the answer of the ingress controller of the lab, as if the domain led to it."""
+        lab = self._lab
+        if lab is None:
+            return Opened(0, "the lab is not started")
+        return await asyncio.to_thread(open_url, url, lambda: ingress.connect(lab))
 
     async def problem(self) -> str:
         """Return a line if a pod of the operator or a process of the lab has ended, or ""."""
@@ -203,6 +220,17 @@ class RealLabTarget(ClusterTarget):
         async with Transport(load_access(lab.kubeconfig)) as transport:
             nodes = await _node_names(transport)
         await serving.until_registered(lab, driver.NAME, nodes, {}, self._run_directory)
+
+    async def _serve_urls(self, lab: Lab) -> None:
+        """Run Traefik for the class and the domain of the site file."""
+        program = await ingress.find(as_reporter(self._progress))
+        private = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-validate-"))
+        async with Transport(load_access(lab.kubeconfig)) as transport:
+            await ingress.permit(transport, INGRESS_CLASS)
+        command = ingress.configure(
+            lab, Path(private), program, ingress_class=INGRESS_CLASS, domain=INGRESS_DOMAIN
+        )
+        await self._run(ingress.NAME, tuple(command))
 
     async def _run(self, name: str, command: tuple[str, ...]) -> None:
         """Run a program until the lab is stopped. Its output goes to NAME.log in the directory of the run."""

@@ -67,6 +67,7 @@ def test_fractions_of_a_file_are_exact(tmp_path: Path) -> None:
         ),
         ("-p p\n", "-p r\n", 13, "unknown project `r`"),
         ("-p p\n", "\n", 13, "names no project"),
+        ("  title: First", "  title: First\n  defaultProject: r", 11, "unknown project `r`"),
         ("--interactive", "--interactiv", 13, "option --interactiv is not known"),
         ("-g 0.3 --i", "-g x --i", 13, "-g x is not a number"),
         ("muster submit a", "rm -rf a", 13, "a step runs `muster submit"),
@@ -161,17 +162,17 @@ def test_selecting_a_scenario_pulls_those_it_continues() -> None:
 def test_the_shipped_scenarios_are_a_chain_of_the_paper_one_of_projects_and_isolated_ones() -> None:
     groups = [[scenario.id for scenario in group] for group in chains(load(find()))]
     assert groups[0] == ["hosts"]
-    assert groups[1:3] == [["dra"], ["installation"]]
-    assert groups[3] == ["tr4858-4.8", "tr4858-4.9", "tr4858-4.10"]
+    assert groups[1:4] == [["dra"], ["installation"], ["other-client"]]
+    assert groups[4] == ["tr4858-4.8", "tr4858-4.9", "tr4858-4.10"]
     projects = ["muster-projects", "muster-projects-changed", "muster-projects-deleted"]
-    assert [group for group in groups[4:] if len(group) > 1] == [
+    assert [group for group in groups[5:] if len(group) > 1] == [
         ["build1", "build1-deleted"],
         ["hyper1", "hyper1-deleted"],
-        ["pvc-test", "pvc-test-deleted"],
+        ["pvc-test", "pvc-test-deleted", "pvc-test-cloned"],
         projects,
     ]
     assert groups[-1] == ["hosts-after"]
-    assert len(groups) == 26
+    assert len(groups) == 29
 
 
 def test_every_shipped_expectation_follows_from_quotas_alone() -> None:

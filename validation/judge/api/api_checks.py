@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from validation.judge.api import claim_pod, driver_slices
+from validation.judge.api import claim_pod, driver_slices, other_client
 from validation.judge.api.api_request import (
     ACCEPTED,
     CLAIM_VERSION,
@@ -252,6 +252,7 @@ API_CHECKS: Final[Mapping[str, ApiCheck]] = {
     ),
     "driver": driver_slices.CHECK,
     "pod": claim_pod.CHECK,
+    "client": other_client.CHECK,
     "operator": ApiCheck(
         "All replicas of the operator's Deployment are available, and one of its pods leads",
         "TR-4858, Run:AI Installation, step 3",
@@ -287,8 +288,8 @@ _JUDGED: Final = frozenset(
     "phase conditions type deletionTimestamp holderIdentity provisioner "
     "uid containers resources claims resourceClaims resourceClaimName nodeName containerStatuses state terminated "
     "exitCode waiting reason allocation results driver request pool device reservedFor resource "
-    "labels generation resourceSliceCount attributes string".split()
-) | {*DEFAULT_CLASS, driver_slices.COUNT}
+    "labels generation resourceSliceCount attributes string ownerReferences schedulerName".split()
+) | {*DEFAULT_CLASS, driver_slices.COUNT, other_client.DEVICES}
 _POD: Final = "muster-operator-"
 
 

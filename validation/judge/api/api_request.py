@@ -55,7 +55,7 @@ class ApiCheck:
     answers.
 
     `contradicts` returns the contradiction between the answers and the kubelets' reports of the same time, or an empty
-    string.
+    string. `vanishes` is the path of an object that is deleted with the created ones. The check ends when it is gone.
     """
 
     title: str
@@ -63,6 +63,7 @@ class ApiCheck:
     requests: tuple[Request, ...]
     judge: Callable[[Sequence[Json]], Judgement]
     contradicts: Callable[[Sequence[Json], Sequence[GpusSeen]], str] | None = None
+    vanishes: str = ""
 
 
 def document_of(answer: str) -> Json | None:

@@ -10,6 +10,9 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from validation.judge.api import services
+from validation.judge.api.api_request import at, document_of
+from validation.judge.api.services import MOUNTS, URL
 from validation.judge.check_verdict import Judgement
 from validation.judge.events import AnswerSeen, Event, PodSeen, RequestAnswered
 from validation.judge.state import State, Workload
@@ -23,11 +26,16 @@ _DIGITS: Final = 16
 WRITTEN: Final = "written"
 READ: Final = "read"
 REUSED: Final = "reused"
-VOLUMES: Final = (WRITTEN, READ, REUSED)
+CLONED: Final = "cloned"
+VOLUMES: Final = (WRITTEN, READ, REUSED, CLONED)
 """The kinds of views of a volume, in order.
 
-A first job writes, and a second job on another node reads. A third job reads after both were deleted.
+A first job writes, and a second job on another node reads. A third job reads after both were deleted. A job with a
+clone of the volume reads the same text.
 """
+SNAPSHOT: Final = "snapshot"
+KINDS: Final = (LOG, SHELL, *VOLUMES, SNAPSHOT, MOUNTS, URL)
+WORKLOAD_LABEL: Final = "muster.dev/workload"
 CLAIM: Final = "test"
 _FILE: Final = "/tmp/pvc1mount/written-by"  # noqa: S108 - where the paper mounts it, in a container
 _POD: Final = re.compile(r"[a-z0-9.-]{1,253}")
@@ -38,6 +46,10 @@ TITLES: Final = {
     WRITTEN: "{name} writes into its volume and syncs",
     READ: "{name}, on another node, reads in its volume what was written, and both have one claim",
     REUSED: "{name} reads in its volume what was written, when all others are deleted; the claim is the same",
+    CLONED: "{name} reads in a clone of the volume what was written; the clone is a volume of its own",
+    SNAPSHOT: "A snapshot of the volume of {name} is taken and ready, and names the volume",
+    MOUNTS: "The description of {name} shows its volumes and the directories where they are mounted",
+    URL: "{name} answers at its SERVICE URL",
 }
 LINES: Final = {
     LOG: "muster logs {name} -p {project}",
@@ -46,7 +58,12 @@ LINES: Final = {
         "muster bash {name} -p {project} "
         f"<<< 'dd if=/etc/hostname of={_FILE} conv=fsync && cat /etc/hostname'"
     ),
-    **dict.fromkeys((READ, REUSED), f"muster bash {{name}} -p {{project}} <<< 'cat {_FILE} /etc/hostname'"),
+    **dict.fromkeys(
+        (READ, REUSED, CLONED), f"muster bash {{name}} -p {{project}} <<< 'cat {_FILE} /etc/hostname'"
+    ),
+    SNAPSHOT: f"muster -p {{project}} data snapshot create {CLAIM} of-{{name}} --json",
+    MOUNTS: "muster get {name} -p {project}",
+    URL: "muster list jobs -p {project} -o json",
 }
 _NAME: Final = re.compile(rf"({'|'.join(LINES)})/([a-z0-9.-]{{1,63}})/([a-z0-9.-]{{1,63}})")
 
@@ -54,6 +71,23 @@ _NAME: Final = re.compile(rf"({'|'.join(LINES)})/([a-z0-9.-]{{1,63}})/([a-z0-9.-
 def claim_path(project: str, name: str = CLAIM) -> str:
     """Return the path of a PVC in the namespace of a project; without a name, the path of all PVCs there."""
     return f"/api/v1/namespaces/muster-{project}/persistentvolumeclaims{f'/{name}' if name else ''}"
+
+
+def object_path(view: str) -> str:
+    """Return the path of the object that the API server is asked for after the command of a view.
+
+    It is the PVC of the job, the snapshot, or the pods of the job; empty if none is asked for.
+    """
+    kind = kind_of(view)
+    if kind not in (*VOLUMES, SNAPSHOT, MOUNTS):
+        return ""
+    project, name = job_of(view)
+    if kind == MOUNTS:
+        return f"/api/v1/namespaces/muster-{project}/pods?labelSelector={WORKLOAD_LABEL}={name}"
+    if kind == SNAPSHOT:
+        group = "/apis/snapshot.storage.k8s.io/v1"
+        return f"{group}/namespaces/muster-{project}/volumesnapshots/of-{name}"
+    return claim_path(project, f"pvc-{name}-0" if kind == CLONED else CLAIM)
 
 
 def kind_of(view: str) -> str:
@@ -97,6 +131,11 @@ def judge_container(
         return _judge_log(answer, during)
     if kind in VOLUMES:
         return _judge_volume(answer, during, earlier, state)
+    if kind == SNAPSHOT:
+        return _judge_snapshot(answer, during)
+    if kind in {URL, MOUNTS}:
+        judge = services.judge_url if kind == URL else services.judge_mounts
+        return judge(answer, during)
     _, workload = job_of(answer.view)
     if answer.output.strip() in _running(state, answer.view):
         return Judgement(Verdict.PASS)
@@ -123,9 +162,44 @@ def _judge_volume(
         if isinstance(claim, Judgement):
             return claim
     fault = _wrong_content(answer, written, earlier, state)
-    if not fault and claims[0] != claims[1]:
+    if not fault and kind == CLONED:
+        fault = _wrong_clone(claims, during, answer.view)
+    elif not fault and claims[0] != claims[1]:
         fault = f"the claim {CLAIM} is another one than when it was written to"
     return Judgement(Verdict.FAIL, fault) if fault else Judgement(Verdict.PASS)
+
+
+def _wrong_clone(claims: Sequence[object], during: Sequence[Event], view: str) -> str:
+    """Return why the PVC of the job is not a clone; empty if it is one."""
+    own, original = (claim if isinstance(claim, tuple) else ("", "") for claim in claims)
+    if any(one == other for one, other in zip(own, original, strict=True)):
+        return f"the clone is the claim {CLAIM} or its volume"
+    source = at(_last_object(during, view), "spec", "dataSource")
+    is_clone = (at(source, "kind"), at(source, "name")) == ("PersistentVolumeClaim", CLAIM)
+    return "" if is_clone else f"the claim of {job_of(view)[1]} is no clone of {CLAIM}"
+
+
+def _judge_snapshot(answer: AnswerSeen, during: Sequence[Event]) -> Judgement:
+    requests = [
+        event for event in during if isinstance(event, RequestAnswered) and event.check == answer.view
+    ]
+    if not requests:
+        return Judgement(Verdict.INCONCLUSIVE, "the API server was not asked for the snapshot")
+    last = requests[-1]
+    if last.problem or last.status != _OK:
+        return Judgement(Verdict.ERROR, f"the snapshot cannot be read: {last.problem or last.status}")
+    snapshot = _last_object(during, answer.view)
+    if at(snapshot, "status", "readyToUse") is not True:
+        return Judgement(Verdict.FAIL, "the snapshot is not ready")
+    if at(snapshot, "spec", "source", "persistentVolumeClaimName") != CLAIM:
+        return Judgement(Verdict.FAIL, f"the snapshot is not of the claim {CLAIM}")
+    return Judgement(Verdict.PASS)
+
+
+def _last_object(during: Sequence[Event], view: str) -> object:
+    """Return the object in the last answer for the view; None if it has no object."""
+    answers = [event for event in during if isinstance(event, RequestAnswered) and event.check == view]
+    return document_of(answers[-1].answer) if answers else None
 
 
 def _wrong_content(answer: AnswerSeen, written: AnswerSeen, earlier: Sequence[Event], state: State) -> str:
@@ -142,10 +216,12 @@ def _wrong_content(answer: AnswerSeen, written: AnswerSeen, earlier: Sequence[Ev
     if writer not in [(pod.project, pod.workload) for pod in pods]:
         return f"{workload} reads a text that names no pod of {writer[1]}"
     present = [pod for pod in state.by_workload().get(writer, []) if pod.pod == content]
-    if kind == REUSED:
-        return f"{writer[1]} is not deleted" if present else ""
-    is_elsewhere = any(pod.node != nodes[words[-1]] for pod in present)
-    return "" if is_elsewhere else f"{writer[1]} is not on another node"
+    fault = ""
+    if kind == REUSED and present:
+        fault = f"{writer[1]} is not deleted"
+    elif kind == READ and all(pod.node == nodes[words[-1]] for pod in present):
+        fault = f"{writer[1]} is not on another node"
+    return fault
 
 
 def _last_written(events: Sequence[Event], project: str) -> AnswerSeen | None:
@@ -206,6 +282,10 @@ def only_judged(answer: AnswerSeen) -> str:
     kind, text = kind_of(answer.view), answer.output.strip()
     if kind == LOG:
         return text
+    if kind == MOUNTS:
+        return services.volumes_line(answer.output)
+    if kind in {SNAPSHOT, URL}:
+        return services.HIDDEN if kind == URL and services.is_url(text) else ""
     words = text.split()
-    are_names = len(words) <= (2 if kind in {READ, REUSED} else 1) and all(map(_POD.fullmatch, words))
+    are_names = len(words) <= (2 if kind in {READ, REUSED, CLONED} else 1) and all(map(_POD.fullmatch, words))
     return text if are_names else ""
