@@ -127,12 +127,12 @@ def judge_container(  # noqa: PLR0911 - in the order of the document
     return "PASS" if grows else "FAIL"
 
 
-def judge_requests(kind: str, output: str, asked: list[Json]) -> str:  # noqa: PLR0911 - in order
+def judge_requests(kind: str, output: str, requests: list[Json]) -> str:  # noqa: PLR0911 - in order
     if kind == "url":
         if not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", output.strip()):
             return "FAIL"
         for path, is_served in (("SERVICE URL", True), ("SERVICE URL-no-such-job", False)):
-            answers = [e for e in asked if e["path"] == path and e["method"] == "GET"]
+            answers = [e for e in requests if e["path"] == path and e["method"] == "GET"]
             if not answers:
                 return "INCONCLUSIVE"
             if answers[-1]["problem"]:
@@ -140,16 +140,16 @@ def judge_requests(kind: str, output: str, asked: list[Json]) -> str:  # noqa: P
             if (answers[-1]["status"] == 200) is not is_served:
                 return "FAIL"
         return "PASS"
-    if not asked:
+    if not requests:
         return "INCONCLUSIVE"
-    if asked[-1]["problem"] or asked[-1]["status"] != 200:
+    if requests[-1]["problem"] or requests[-1]["status"] != 200:
         return "ERROR"
     if kind == "mounts":
-        there = list_of_texts(asked[-1]["answer"])
+        there = list_of_texts(requests[-1]["answer"])
         shown = [sorted(line[9:].split(", ")) for line in output.split("\n") if line.startswith("VOLUMES: ")]
         return "INCONCLUSIVE" if not there else "PASS" if shown[:1] == [sorted(there)] else "FAIL"
     try:
-        entry = json.loads(asked[-1]["answer"])
+        entry = json.loads(requests[-1]["answer"])
         good = entry["status"]["readyToUse"] is True
         good = good and entry["spec"]["source"]["persistentVolumeClaimName"] == "test"
     except (ValueError, RecursionError, KeyError, TypeError):
@@ -165,10 +165,10 @@ def list_of_texts(answer: str) -> list[str]:
     return [str(one) for one in found] if isinstance(found, list) else []
 
 
-def is_clone(claims: list[list[Any]], asked: str) -> bool:
+def is_clone(claims: list[list[Any]], answer: str) -> bool:
     """Return whether the first claim is a clone of `test`, with a uid and a volume of its own."""
     try:
-        source = json.loads(asked)["spec"]["dataSource"]
+        source = json.loads(answer)["spec"]["dataSource"]
         named = (source["kind"], source["name"]) == ("PersistentVolumeClaim", "test")
     except (KeyError, TypeError):
         return False

@@ -16,7 +16,7 @@ from validation.targets.recorder import Recorder
 
 CLAIM_SIZE: Final = "1Gi"
 NOT_FOUND: Final = 404
-GONE_MS: Final = 60_000
+DELETED_MS: Final = 60_000
 POLL_MS: Final = 250
 """The interval of repeated requests. The allocation of a ResourceClaim is removed as soon as its pod has ended."""
 
@@ -38,7 +38,7 @@ async def send_requests(recorder: Recorder, name: str, result: record.CheckResul
     finally:
         for path, uid in reversed(created):
             await recorder.request(name, "DELETE", path, _deletion(uid))
-        await _until_gone(recorder, name, API_CHECKS[name].vanishes if created else "")
+        await _until_deleted(recorder, name, API_CHECKS[name].vanishes if created else "")
         end, ended_ms = len(recorder.events), recorder.now_ms()
         result.volatile.window = Window(from_event, start, end, started_ms, ended_ms)
 
@@ -60,9 +60,9 @@ async def _send(recorder: Recorder, name: str, request: Request) -> RequestAnswe
     return answered
 
 
-async def _until_gone(recorder: Recorder, name: str, path: str) -> None:
-    """Wait until the API server does not know the object any more, for at most GONE_MS. Record nothing."""
-    due_ms = recorder.now_ms() + GONE_MS
+async def _until_deleted(recorder: Recorder, name: str, path: str) -> None:
+    """Wait until the API server does not know the object any more, for at most DELETED_MS. Record nothing."""
+    due_ms = recorder.now_ms() + DELETED_MS
     while path and recorder.now_ms() < due_ms:
         if (await recorder.answer_of(name, "GET", path)).status == NOT_FOUND:
             return

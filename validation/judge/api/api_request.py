@@ -55,7 +55,7 @@ class ApiCheck:
     answers.
 
     `contradicts` returns the contradiction between the answers and the kubelets' reports of the same time, or an empty
-    string. `vanishes` is the path of an object that is deleted with the created ones. The check ends when it is gone.
+    string. `vanishes` is the path of an object that is deleted with the created ones, and waited for.
     """
 
     title: str

@@ -78,13 +78,16 @@ def volumes_line(output: str) -> str:
 
 def judge_mounts(answer: AnswerSeen, during: Sequence[Event]) -> Judgement:
     """Return PASS if the description shows each PVC that the pods of the job mount with its directory, and no other."""
-    asked = [event for event in during if isinstance(event, RequestAnswered) and event.check == answer.view]
-    if not asked:
+    requests = [
+        event for event in during if isinstance(event, RequestAnswered) and event.check == answer.view
+    ]
+    if not requests:
         return Judgement(Verdict.INCONCLUSIVE, "the API server was not asked for the pods")
-    if asked[-1].problem or asked[-1].status != OK:
-        return Judgement(Verdict.ERROR, f"the pods cannot be read: {asked[-1].problem or asked[-1].status}")
+    last = requests[-1]
+    if last.problem or last.status != OK:
+        return Judgement(Verdict.ERROR, f"the pods cannot be read: {last.problem or last.status}")
     try:
-        mounted = json.loads(asked[-1].answer)
+        mounted = json.loads(last.answer)
     except (ValueError, RecursionError):
         mounted = None
     if not isinstance(mounted, list) or not mounted:
