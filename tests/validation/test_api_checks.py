@@ -44,12 +44,13 @@ from tests.validation.api_targets import (
 )
 from tests.validation.fake_target import FakeTarget
 from tests.validation.replay import assert_second_judge_agrees, both, run_command, settings
-from validation.judge.events import GpuSeen, GpusSeen
+from validation.judge.events import GpuSeen, GpusSeen, RequestAnswered
 from validation.report import log, record
 from validation.report.record import CheckResult
 from validation.report.redact import redact
 from validation.report.verify import verify
 from validation.run.requesting import send_requests
+from validation.scenario.images import ImageMap
 from validation.scenario.loaded import SHIPPED
 from validation.targets.recorder import Recorder
 
@@ -345,6 +346,17 @@ async def test_an_interrupted_check_deletes_its_objects() -> None:
         "/api/v1/namespaces/dra-test"
     ]
     assert result.volatile.window is not None
+
+
+async def test_the_images_of_the_site_are_sent_and_the_printed_ones_recorded() -> None:
+    target, recorder = AnswersRequests(), Recorder()
+    recorder.send = target.send
+    images = ImageMap({"gcr.io/run-ai-demo/quickstart:latest": "registry.site/quickstart:1"})
+    await send_requests(recorder, "client", CheckResult(CLIENT, "other-client", "api", "", "", ""), 0, images)
+    (sent_job,) = [body for method, path, body in target.requests if (method, path) == ("POST", JOBS)]
+    assert '"image":"registry.site/quickstart:1"' in sent_job
+    (recorded,) = [e.body for e in recorder.events if isinstance(e, RequestAnswered) and e.path == JOBS]
+    assert '"image":"gcr.io/run-ai-demo/quickstart"' in recorded
 
 
 def test_an_edited_answer_is_refused(tmp_path: Path) -> None:

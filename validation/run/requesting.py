@@ -12,6 +12,7 @@ from validation.judge.api.containers import claim_path
 from validation.judge.check_verdict import Window
 from validation.judge.events import RequestAnswered
 from validation.report import record
+from validation.scenario.images import NO_MAP, ImageMap
 from validation.targets.recorder import Recorder
 
 CLAIM_SIZE: Final = "1Gi"
@@ -21,8 +22,12 @@ POLL_MS: Final = 250
 """The interval of repeated requests. The allocation of a ResourceClaim is removed as soon as its pod has ended."""
 
 
-async def send_requests(recorder: Recorder, name: str, result: record.CheckResult, from_event: int) -> None:
+async def send_requests(
+    recorder: Recorder, name: str, result: record.CheckResult, from_event: int, images: ImageMap = NO_MAP
+) -> None:
     """Send one request after the other until one fails. Store the window of their events in `result`.
+
+    Images have the names of the site in what is sent, and the printed names in the record.
 
     All created objects are deleted in every case: the last one first, each with its uid as a precondition.
     """
@@ -30,7 +35,7 @@ async def send_requests(recorder: Recorder, name: str, result: record.CheckResul
     created: list[tuple[str, str]] = []
     try:
         for request in API_CHECKS[name].requests:
-            answered = await _send(recorder, name, request)
+            answered = await _send(recorder, name, request, images)
             if not is_answered_well(request, answered):
                 break
             if request.created:
@@ -43,16 +48,18 @@ async def send_requests(recorder: Recorder, name: str, result: record.CheckResul
         result.volatile.window = Window(from_event, start, end, started_ms, ended_ms)
 
 
-async def _send(recorder: Recorder, name: str, request: Request) -> RequestAnswered:
+async def _send(recorder: Recorder, name: str, request: Request, images: ImageMap) -> RequestAnswered:
     """Send the request. While the answer says that it is too early, send it again. Record the last answer."""
     due_ms = recorder.now_ms() + request.within_ms
+    body = images.body(request.body)
     while True:
-        answered = await recorder.answer_of(name, request.method, request.path, request.body)
+        answered = await recorder.answer_of(name, request.method, request.path, body)
         document = document_of(answered.answer) or {}
         is_early = request.is_early is not None and request.is_early(answered.status, document)
         if not is_early or recorder.now_ms() >= due_ms:
             break
         await recorder.changed(POLL_MS)
+    answered = msgspec.structs.replace(answered, body=request.body)
     if request.lines is not None:
         lines = [line.strip() for line in answered.answer.splitlines() if request.lines.search(line)]
         answered = msgspec.structs.replace(answered, answer="\n".join(lines))

@@ -229,7 +229,7 @@ class ValidationRun:
             return Circumstances(blocked_by=self._blocked)
         self._begin(check.scenario)
         self.progress.update(f"{check.id}: {check.title}")
-        await send_requests(self.recorder, check.api, result, self._group_from)
+        await send_requests(self.recorder, check.api, result, self._group_from, self._images)
         return Circumstances()
 
     async def _examine(self, layer: str, result: record.CheckResult) -> Circumstances:

@@ -1,5 +1,6 @@
 """The images that scenarios name, and their names at a site."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from typing import Final
 from validation.scenario.commands import Submit, parse
 from validation.scenario.loaded import LoadedScenario
 
+_IMAGE_OF_CONTAINER = re.compile(r'"image":"([^"\\]+)"')
 _IMAGE = re.compile(r"(?<=\s)(-i|--image)(\s+|=)(\S+)")
 
 
@@ -20,6 +22,12 @@ class ImageMap:
     def image(self, name: str) -> str:
         """Return the name of the image at the site."""
         return self.names.get(whole_name(name), name)
+
+    def body(self, body: str) -> str:
+        """Return the JSON of an object with the site's names of the images of its containers."""
+        for name in dict.fromkeys(_IMAGE_OF_CONTAINER.findall(body)):
+            body = body.replace(f'"image":"{name}"', f'"image":{json.dumps(self.image(name))}')
+        return body
 
     def line(self, line: str) -> str:
         """Return the command line with the site's name of its image."""
