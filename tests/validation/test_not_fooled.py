@@ -193,7 +193,7 @@ def test_5_a_run_of_a_part_is_no_acceptance_and_names_the_omitted_parts(tmp_path
     assert verdicts["fairness.shares"][0] == "INCONCLUSIVE"
     containers = "simulated nodes run no container"
     assert verdicts["training.resnet50"] == ("NOT_APPLICABLE", f"{containers}; --target cluster proves it")
-    assert verdicts["storage.workspace"] == ("NOT_APPLICABLE", containers)
+    assert verdicts["storage.workspace"] == ("NOT_APPLICABLE", f"{containers}; --real-nodes 2 proves it")
     assert verdicts["hosts.nccl"] == ("NOT_APPLICABLE", "the lab has no hardware")
     part = both(tmp_path / "part", [GANG], parts=["gangs"])
     assert (part.command, part.pytest) == (0, 0)

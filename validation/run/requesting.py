@@ -27,7 +27,7 @@ async def send_requests(
 ) -> None:
     """Send one request after the other until one fails. Store the window of their events in `result`.
 
-    Images have the names of the site in what is sent, and the printed names in the record.
+    The requests have the site's names of images. The record has the printed names.
 
     All created objects are deleted in every case: the last one first, each with its uid as a precondition.
     """

@@ -56,7 +56,14 @@ def test_no_profile_excludes_a_proven_requirement() -> None:
         for name in ("installation.operator", "installation.storage-class", "dra.version", "dra.claim")
     }  # the planner target has no API server that answers
     simulated |= {("planner", f"submission.{name}") for name in ("train", "build", "log", "shell")}
-    simulated |= {(profile, "storage.volume-reused") for profile in ("lab", "planner")}
+    simulated |= {
+        ("planner", f"submission.{name}") for name in ("default-project", "other-clients")
+    }  # the planner target has no command line and no API server
+    volumes = ("volume-reused", "mount-shown", "clone", "workspace")
+    of_containers = {"submission.ingress", *(f"storage.{name}" for name in volumes)}
+    simulated |= {(profile, name) for name in of_containers for profile in ("lab", "planner")}
+    of_services = ("submission.ingress", "storage.clone", "storage.workspace")
+    simulated |= {("rehearsal", name) for name in of_services}  # no ingress controller, no ONTAP
     simulated |= {("lab", "submission.log"), ("lab", "submission.shell")}
     simulated |= {
         (profile, name) for profile in ("lab", "tr4858", "planner") for name in ("dra.driver", "dra.pod")
@@ -89,7 +96,8 @@ def test_the_lab_names_the_option_that_proves_a_requirement_which_it_excludes() 
     reasons = {r.id: lab.excludes(r) for r in CATALOGUE.requirements if r.checks and not real.excludes(r)}
     further = {name for name, reason in reasons.items() if reason}
     assert further == {
-        *("installation.operator", "submission.log", "submission.shell", "storage.volume-reused"),
+        *("installation.operator", "submission.log", "submission.shell", "submission.ingress"),
+        *(f"storage.{name}" for name in ("volume-reused", "mount-shown", "clone", "workspace")),
         *("witnesses.devices", "witnesses.processes"),
     }
     assert all("--real-nodes 2 proves it" in reasons[name] for name in further)
@@ -157,7 +165,7 @@ def test_every_section_of_the_scenarios_is_in_it() -> None:
     proven = {name for check in shipped_check_ids() for name in CATALOGUE.proven_by(check)}
     sections = " ".join(r.section for r in CATALOGUE.requirements if r.id in proven)
     assert all(f"§4.{number}" in sections for number in (8, 9, 10))
-    assert len(load(find())) == 33
+    assert len(load(find())) == 37
 
 
 @pytest.mark.parametrize(
