@@ -298,7 +298,7 @@ class _Names:
     every: Callable[[str], str]
     """Replaces each name that is a word of the text."""
     projects: Callable[[str], str]
-    """Replaces only the names of projects."""
+    """Replaces only the names of the run's own projects. The ids of checks have no others."""
     public: frozenset[str]
 
 
@@ -306,7 +306,8 @@ def _names(entries: Sequence[log.Entry]) -> _Names:
     events = [entry.event for entry in entries if isinstance(entry, Observed)]
     reports = [entry.report for entry in entries if isinstance(entry, Opened)]
     scenarios = [scenario for report in reports for scenario in report.scenarios]
-    projects = _projects(entries) | {name for scenario in scenarios for name in scenario.quotas_milli}
+    own = _projects(entries) | {name for scenario in scenarios for name in scenario.quotas_milli}
+    projects = (own | {event.project for event in events if isinstance(event, PodSeen)}) - {""}
     nodes = {event.node for event in events if isinstance(event, NodeSeen)}
     sites = [report.scope.hosts.site for report in reports if report.scope.hosts is not msgspec.UNSET]
     nodes |= {
@@ -325,7 +326,7 @@ def _names(entries: Sequence[log.Entry]) -> _Names:
         for number, name in enumerate(sorted(names - {""}), start=1):
             new[name] = f"{kind}-{number:0{width}}"
     new |= {f"muster-{name}": f"muster-{new[name]}" for name in projects}
-    of_projects = {name: new[name] for name in new if name.removeprefix("muster-") in projects}
+    of_projects = {name: new[name] for name in new if name.removeprefix("muster-") in own}
     return _Names(
         _replacer(new),
         _replacer(of_projects),

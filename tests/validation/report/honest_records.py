@@ -1,7 +1,8 @@
 """Honest records of ten different runs, each signed, and a signed redaction of each."""
 
+import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,16 @@ from validation.report.redact import redact
 from validation.report.verify import verify
 from validation.report.write import write
 from validation.run.session import Settings
+from validation.scenario.commands import Submit
 from validation.scenario.loaded import SHIPPED
 from validation.targets.real_lab import OperatorImage, RealNodes
+from validation.targets.recorder import Recorder
 
 HOSTS = [*(SHIPPED / "hosts").glob("*.yaml"), GANG, *(SHIPPED / "hosts-after").glob("*.yaml")]
 SECTION_48 = SHIPPED / "tr4858" / "section-4.8.scenario.yaml"
 Make = Callable[[Path], object]
+OTHERS = "genomics"
+"""A project that the run did not create."""
 
 
 class OfASite(Uses):
@@ -39,9 +44,16 @@ class OfASite(Uses):
 
 
 class OfRealNodes(WitnessedTarget):
-    """A double that reports itself as a lab with real nodes."""
+    """A double that reports itself as a lab with real nodes. A pod of a project of others waits in it."""
 
     kind = "lab-real"
+
+    @contextlib.asynccontextmanager
+    async def recording(self, recorder: Recorder) -> AsyncIterator[None]:
+        async with super().recording(recorder):
+            mine = self.pod(Submit("p", "x", 1000, preemptible=True, pods=1, min_member=1, interactive=False))
+            self.tell(mine, namespace=f"muster-{OTHERS}", project=OTHERS)
+            yield
 
 
 def on_real_nodes(out: Path) -> None:

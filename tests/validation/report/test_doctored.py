@@ -11,9 +11,10 @@ from click.testing import CliRunner
 
 from tests.validation.report.conftest import SOURCE
 from tests.validation.report.doctored import KEYLESS, add_a_signature, doctored
-from tests.validation.report.honest_records import RUNS, honest
+from tests.validation.report.honest_records import OTHERS, RUNS, honest
 from tests.validation.report.log_changes import CHANGES
 from validation.errors import ReportError
+from validation.report import log
 from validation.report.statement import unchecked
 from validation.report.verify import verify
 from validation.report_command import report
@@ -84,6 +85,12 @@ def test_honest_records_and_redactions_are_accepted_by_both(
     records, key = signed
     assert [refused_by_muster(path, key) for path in records] == [[]] * len(records)
     assert len(accepted_by_the_second(second_verifier, records, key)) == len(records)
+
+
+def test_a_redaction_has_no_name_of_a_project_of_others(signed: tuple[list[Path], Path]) -> None:
+    original, redaction = signed[0][:2]
+    assert OTHERS.encode() in (original / log.NAME).read_bytes()
+    assert OTHERS.encode() not in (redaction / log.NAME).read_bytes()
 
 
 def test_no_doctored_record_is_accepted(
