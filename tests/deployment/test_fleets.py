@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -294,6 +295,16 @@ def test_kubespray_knows_no_host_that_is_left_out_and_the_control_plane_always(
     assert {"dgx01", "127.0.0.1", ".example.com", "localhost"} <= set(
         values["additional_no_proxy"].split(",")
     )
+    program, hosts = str(Path(sys.executable).parent / "ansible"), str(config / "inventory")
+    command = [program, "mgmt01", "-i", hosts, "-m", "debug", "-a", "var=proxy_env"]
+    own = {"http_proxy": values["http_proxy"], "NO_PROXY": values["additional_no_proxy"]}
+    of_kubespray = {"http_proxy": "x", "NO_PROXY": "y"}
+    for defaults, expected in (({}, own), ({"proxy_env_defaults": of_kubespray}, of_kubespray)):
+        shown = subprocess.run(
+            [*command, "-e", json.dumps(defaults)], capture_output=True, text=True, timeout=120, check=True
+        ).stdout
+        known = json.loads(shown.partition("=>")[2])["proxy_env"]
+        assert expected.items() <= known.items()
 
 
 @pytest.fixture
