@@ -1,17 +1,17 @@
 """Builds programs from the Go module proxy, as `go.mod` and `go.sum` pin them.
 
-There are five sets here:
+There are six sets here:
 
 - the control plane
-- the control plane of the lowest Kubernetes for muster
+- the control planes of the lowest and the newest Kubernetes for muster
 - the programs of real nodes
 - Kubernetes' own scheduler, for comparison
 - an ingress controller
 
 `musterlab.gpus` has two more, `musterlab.storage` one. All but the first are built only when they are needed.
 
-The lowest Kubernetes, containerd, Traefik and the storage's sidecars have their own modules. So their dependencies do
-not change those of Kubernetes.
+The lowest and the newest Kubernetes, containerd, Traefik and the storage's sidecars have their own modules. So their
+dependencies do not change those of Kubernetes.
 """
 
 import contextlib
@@ -44,6 +44,10 @@ _LDFLAGS = f"-s -w -X {_VERSION}.gitVersion=v1.36.3 -X {_VERSION}.gitMajor=1 -X 
 _FLAGS = ("-trimpath", "-ldflags", _LDFLAGS)
 _LOWEST_LDFLAGS = (
     f"-s -w -X {_VERSION}.gitVersion=v{LOWEST_KUBERNETES} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=30"
+)
+NEWEST_KUBERNETES = "1.37.2"
+_NEWEST_LDFLAGS = (
+    f"-s -w -X {_VERSION}.gitVersion=v{NEWEST_KUBERNETES} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=37"
 )
 _CONTAINERD_VERSION = "github.com/containerd/containerd/v2/version.Version"
 _CONTAINERD_FLAGS = ("-trimpath", "-ldflags", f"-s -w -X {_CONTAINERD_VERSION}=v2.2.2")
@@ -140,6 +144,17 @@ LOWEST_CONTROL_PLANE = Recipe(
             ("go.etcd.io/etcd/server/v3", "k8s.io/kubernetes/cmd/kubectl", "sigs.k8s.io/kwok/cmd/kwok"),
             _FLAGS,
         ),
+    ),
+    minutes="5 to 30 minutes",
+    only_built=True,
+)
+NEWEST_CONTROL_PLANE = Recipe(
+    subject="the control plane of the newest Kubernetes",
+    prefix="newest-",
+    programs=CONTROL_PLANE.programs,
+    parts=(
+        Part(_MODULE / "newest", ("tool",), ("-trimpath", "-ldflags", _NEWEST_LDFLAGS)),
+        Part(_MODULE, ("go.etcd.io/etcd/server/v3", "sigs.k8s.io/kwok/cmd/kwok"), _FLAGS),
     ),
     minutes="5 to 30 minutes",
     only_built=True,

@@ -134,8 +134,11 @@ def up(
     help="Also build a control plane of the lowest Kubernetes that muster runs with. To start a lab with "
     "it, set KUBEBUILDER_ASSETS to its directory.",
 )
+@click.option(
+    "--newest-kubernetes", is_flag=True, help="Also build a control plane of the newest Kubernetes, likewise."
+)
 @errors_as_lines
-def build(*, real_nodes: bool, gpus: bool, lowest_kubernetes: bool) -> None:
+def build(*, real_nodes: bool, gpus: bool, lowest_kubernetes: bool, newest_kubernetes: bool) -> None:
     """Find the programs of the control plane, or fetch or build them. `up` does this by itself."""
     reporter = terminal_reporter()
     recipes = [building.CONTROL_PLANE, *([building.REAL_NODES] if real_nodes else [])]
@@ -143,6 +146,8 @@ def build(*, real_nodes: bool, gpus: bool, lowest_kubernetes: bool) -> None:
         recipes += [built.GPU_PROGRAMS, built.EXAMPLE_PROGRAMS]
     if lowest_kubernetes:
         recipes.append(building.LOWEST_CONTROL_PLANE)
+    if newest_kubernetes:
+        recipes.append(building.NEWEST_CONTROL_PLANE)
     try:
         program_sets = [binaries.find(reporter, needed) for needed in recipes]
     finally:

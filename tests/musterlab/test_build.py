@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from musterlab import build
-from musterlab.build import CONTROL_PLANE, KUBE_SCHEDULER, LOWEST_CONTROL_PLANE, REAL_NODES, Part, Recipe
+from musterlab.build import (
+    CONTROL_PLANE,
+    KUBE_SCHEDULER,
+    LOWEST_CONTROL_PLANE,
+    NEWEST_CONTROL_PLANE,
+    NEWEST_KUBERNETES,
+    REAL_NODES,
+    Part,
+    Recipe,
+)
 from musterlab.gpus.built import EXAMPLE_PROGRAMS, GPU_PROGRAMS
 from orchestrator.progress import Reporter
 from tests.musterlab.conftest import World
@@ -40,6 +49,7 @@ def recipe_copy(recipe: Recipe, directory: Path) -> Recipe:
         (CONTROL_PLANE, 0),
         (LOWEST_CONTROL_PLANE, 0),
         (LOWEST_CONTROL_PLANE, 1),
+        (NEWEST_CONTROL_PLANE, 0),
         (REAL_NODES, 0),
         (REAL_NODES, 1),
         (KUBE_SCHEDULER, 0),
@@ -71,10 +81,23 @@ def test_programs_of_real_nodes_are_built_only_when_requested(world: World) -> N
     assert world.builds() == 3  # the control plane, the kubelet, containerd
 
 
-def test_the_lowest_kubernetes_is_built_only_when_asked_for(world: World) -> None:
-    assert world.lab("build", "--lowest-kubernetes").returncode == 0
-    assert world.cached() == sorted([build.cache_key(), build.cache_key(LOWEST_CONTROL_PLANE)])
-    assert world.builds() == 3  # the control plane, the two old programs, and their companions
+@pytest.mark.parametrize(
+    ("option", "recipe"),
+    [("--lowest-kubernetes", LOWEST_CONTROL_PLANE), ("--newest-kubernetes", NEWEST_CONTROL_PLANE)],
+)
+def test_another_kubernetes_is_built_only_when_asked_for(world: World, option: str, recipe: Recipe) -> None:
+    assert world.lab("build", option).returncode == 0
+    assert world.cached() == sorted([build.cache_key(), build.cache_key(recipe)])
+    assert world.builds() == 3  # the control plane, the programs of the other release, and their companions
+
+
+def test_the_newest_kubernetes_says_the_version_that_is_pinned() -> None:
+    pinned = (NEWEST_CONTROL_PLANE.parts[0].module / "go.mod").read_text()  # type: ignore[attr-defined]
+    assert f"\tk8s.io/kubernetes v{NEWEST_KUBERNETES} " in pinned
+    flags = " ".join(NEWEST_CONTROL_PLANE.parts[0].flags)  # type: ignore[attr-defined]
+    major, minor, _ = NEWEST_KUBERNETES.split(".")
+    for words in (f"gitVersion=v{NEWEST_KUBERNETES}", f"gitMajor={major}", f"gitMinor={minor}"):
+        assert words in flags
 
 
 def test_programs_for_gpus_are_built_only_when_asked_for_and_nvidias_dra_driver_is_named(
@@ -97,7 +120,7 @@ def test_programs_for_gpus_are_built_only_when_asked_for_and_nvidias_dra_driver_
 
 
 def test_each_set_of_programs_has_a_place_of_its_own_in_the_cache() -> None:
-    recipes = (CONTROL_PLANE, LOWEST_CONTROL_PLANE, REAL_NODES, KUBE_SCHEDULER)
+    recipes = (CONTROL_PLANE, LOWEST_CONTROL_PLANE, NEWEST_CONTROL_PLANE, REAL_NODES, KUBE_SCHEDULER)
     assert len({build.cache_key(recipe) for recipe in recipes}) == len(recipes)
 
 

@@ -1,8 +1,8 @@
-"""The lowest Kubernetes for muster: its real API server, prepared and used by the command line."""
+"""The lowest and the newest Kubernetes for muster: their real API servers, prepared and used by the command line."""
 
 import asyncio
 import json
-import os
+import re
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -30,25 +30,31 @@ LEAVES_LATE = {"metadata": {"annotations": {"muster.dev/lab-stop-seconds": "3"}}
 """A victim that terminates slowly, so that its placement is nominated before it is free."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def programs() -> Iterator[binaries.Binaries]:
-    """Yield the old control plane, which every lab in this file starts."""
-    old = binaries.find(Reporter(print), build.LOWEST_CONTROL_PLANE)
+RELEASES = {
+    LOWEST_KUBERNETES: build.LOWEST_CONTROL_PLANE,
+    build.NEWEST_KUBERNETES: build.NEWEST_CONTROL_PLANE,
+}
+
+
+@pytest.fixture(scope="module", autouse=True, params=RELEASES)
+def release(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Yield the release of the control plane, which every lab in this file starts."""
+    found = binaries.find(Reporter(print), RELEASES[request.param])
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("KUBEBUILDER_ASSETS", str(old.directory))
-        yield old
+        environment.setenv("KUBEBUILDER_ASSETS", str(found.directory))
+        yield str(request.param)
 
 
 @pytest.fixture
-def lowest(tmp_path: Path) -> Iterator[Lab]:
-    lab = start("lowest", nodes=2, detach=False, state_dir=tmp_path / "labs")
-    yield lab
-    lab.stop()
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    started = start("release", nodes=2, detach=False, state_dir=tmp_path / "labs")
+    yield started
+    started.stop()
 
 
 @pytest.fixture
-async def admin(lowest: Lab) -> AsyncIterator[Transport]:
-    async with Transport(load_access(lowest.kubeconfig)) as transport:
+async def admin(lab: Lab) -> AsyncIterator[Transport]:
+    async with Transport(load_access(lab.kubeconfig)) as transport:
         yield transport
 
 
@@ -61,16 +67,16 @@ def apply(lab: Lab, manifest: str) -> list[str]:
 
 
 async def test_manifests_policies_binding_nomination_and_eviction(
-    lowest: Lab, admin: Transport, tmp_path: Path
+    release: str, lab: Lab, admin: Transport, tmp_path: Path
 ) -> None:
-    assert (await admin.get("/version"))["gitVersion"] == f"v{LOWEST_KUBERNETES}"
-    manifest = must(lowest.kubeconfig, "operator-yaml", "--cluster", "old", "--replicas", "0")
-    first = await asyncio.to_thread(apply, lowest, manifest)
+    assert (await admin.get("/version"))["gitVersion"] == f"v{release}"
+    manifest = must(lab.kubeconfig, "operator-yaml", "--cluster", "old", "--replicas", "0")
+    first = await asyncio.to_thread(apply, lab, manifest)
     assert len(first) > 30
     assert set(first) == {"created"}
-    assert set(await asyncio.to_thread(apply, lowest, manifest)) <= {"unchanged", "configured"}
+    assert set(await asyncio.to_thread(apply, lab, manifest)) <= {"unchanged", "configured"}
     assert (await policies_in_force(admin)).in_force is True
-    account = await service_account_kubeconfig(admin, lowest.kubeconfig, tmp_path / "operator.kubeconfig")
+    account = await service_account_kubeconfig(admin, lab.kubeconfig, tmp_path / "operator.kubeconfig")
 
     history: list[Change[Pod]] = []
     pods = Reflector(admin, PODS, Pod, on_change=history.append)
@@ -78,7 +84,7 @@ async def test_manifests_policies_binding_nomination_and_eviction(
         async with running(pods.run()):
             await asyncio.to_thread(
                 must_all,
-                lowest.kubeconfig,
+                lab.kubeconfig,
                 "project create team-a -g 4",
                 "project create team-b -g 12",
                 *(f"submit a-{number} -g 4 -i job -p team-a" for number in range(4)),
@@ -86,17 +92,46 @@ async def test_manifests_policies_binding_nomination_and_eviction(
             await until(lambda: sum(bool(pod.spec.node_name) for pod in pods.objects.values()) == 4)
             for pod in list(pods.objects.values()):
                 await admin.patch(PODS.path(pod.metadata.namespace, pod.metadata.name), LEAVES_LATE)
-            await asyncio.to_thread(must_all, lowest.kubeconfig, "submit b-0 -g 8 -i job -p team-b")
+            await asyncio.to_thread(must_all, lab.kubeconfig, "submit b-0 -g 8 -i job -p team-b")
             await until(lambda: _bound(pods) == {"muster-team-a": 2, "muster-team-b": 1})
     nominated = {change.object.metadata.namespace for change in history if nomination_of(change.object)}
     assert "muster-team-b" in nominated
     records = (await admin.get(EVICTION_RECORDS.path()))["items"]
     assert [record["metadata"]["namespace"] for record in records] == ["muster-team-a", "muster-team-a"]
     assert "Traceback" not in (tmp_path / "operator.log").read_text()
-    must(lowest.kubeconfig, "list", "-A")
-    refused = muster(lowest.kubeconfig, "submit", "root", "-i", "job", "-p", "team-a", "-v", "/:/host")
+    must(lab.kubeconfig, "list", "-A")
+    refused = muster(lab.kubeconfig, "submit", "root", "-i", "job", "-p", "team-a", "-v", "/:/host")
     assert refused.returncode != 0
     assert "/" in refused.stderr
+
+
+STAGES = {
+    "stable": ("", "1"), "removed": None, "": None,
+    "alpha, off": ("ALPHA", "0"), "beta, off": ("BETA", "0"), "beta, on": ("BETA", "1"),
+    "deprecated": ("DEPRECATED", "1"),
+}  # fmt: skip
+
+
+def test_the_documented_differences_are_those_of_the_api_server(release: str, lab: Lab) -> None:
+    """The page has columns for the default of the lab and for the newest Kubernetes."""
+    if release != build.NEWEST_KUBERNETES:
+        pytest.skip("the page compares the default of the lab with the newest Kubernetes")
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "lab.md").read_text()
+    table = page.partition(f" | {release} |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    command = [
+        str(lab.kubectl_directory / "kubectl"),
+        f"--kubeconfig={lab.kubeconfig}",
+        "get",
+        "--raw",
+        "/metrics",
+    ]
+    metrics = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    pattern = r'kubernetes_feature_enabled\{name="(\w+)",stage="(\w*)"\} (\d)'
+    features = {name: (stage, enabled) for name, stage, enabled in re.findall(pattern, metrics)}
+    documented = {gate: STAGES[newest] for names, _, newest in rows for gate in re.findall(r"`(\w+)`", names)}
+    assert len(documented) > 5
+    assert documented == {gate: features.get(gate) for gate in documented}
 
 
 def _bound(pods: Reflector[Pod]) -> dict[str, int]:
@@ -108,10 +143,9 @@ def _bound(pods: Reflector[Pod]) -> dict[str, int]:
     return counts
 
 
-def test_the_papers_fairness_is_replayed_on_it(programs: binaries.Binaries, tmp_path: Path) -> None:
+def test_the_papers_fairness_is_replayed_on_it(release: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [*MUSTER, "validate", "--scenario", "tr4858-4.*", "--out", str(tmp_path / "report")],
-        env={**os.environ, "KUBEBUILDER_ASSETS": str(programs.directory)},
         capture_output=True, text=True, timeout=540, check=False,
     )  # fmt: skip
     report = json.loads((tmp_path / "report" / "report.json").read_text())
@@ -121,4 +155,4 @@ def test_the_papers_fairness_is_replayed_on_it(programs: binaries.Binaries, tmp_
     steps = [verdict for name, verdict in verdicts.items() if "/invariant/" not in name]
     assert len(steps) > 6
     assert set(steps) == {"PASS"}
-    assert report["cluster"]["kubernetes"] == f"v{LOWEST_KUBERNETES}"
+    assert report["cluster"]["kubernetes"] == f"v{release}"
