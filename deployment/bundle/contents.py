@@ -223,9 +223,17 @@ class Derivation:
         self._kubespray(contents)
         if not dra.comes(self.site):
             contents.gaps.append(
-                "the downloads of DeepOps' device plugin playbooks on the first control plane host (charts "
-                "of NVIDIA, the Python package openshift): they have no mirror. Use the DRA driver instead"
+                "the downloads of DeepOps' device plugin playbooks on the first control plane host. Copy NVIDIA's "
+                f"charts to a server of the site, and name it in {self._chart_servers()} under "
+                "vars.deepops_extra_variables. Name the images of the charts in bundle.images. Give pip there an "
+                "index with the package openshift"
             )
+
+    def _chart_servers(self) -> str:
+        """Return the variables of DeepOps with the servers of the charts that announce GPUs."""
+        if self.site.get("deepops", "gpu_operator"):
+            return "gpu_operator_helm_repo"
+        return "k8s_gpu_plugin_helm_repo and k8s_gpu_feature_discovery_helm_repo"
 
     def _kubespray(self, contents: Contents) -> None:
         """Add the files and images that kubespray fetches, or a gap if the matrix does not list them."""

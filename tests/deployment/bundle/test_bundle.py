@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deployment import content, site_file
+from deployment import content, site_file, upstream
 from deployment.bundle.contents import Contents, Derivation
 from deployment.matrix import tables
 from tests.deployment.bundle import servers
@@ -415,17 +416,27 @@ def test_the_sites_that_come_with_muster_name_their_needs() -> None:
     }
 
 
-def test_a_site_without_internet_names_every_file_and_image_of_kubespray(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["current", "dgx-b200", "dgx-h100", "example", "tr4858"])
+def test_a_site_without_internet_names_every_file_and_image_of_kubespray(name: str) -> None:
     where = content.find()
-    site = site_file.load(ROOT / "inventories" / "dgx-h100")
+    site = site_file.load(ROOT / "inventories" / name)
     contents = Derivation(site, where, where.lock).contents()
     assert [gap for gap in contents.gaps if "kubespray" in gap] == []
     assert [gap.partition(" on the first")[0] for gap in contents.gaps] == [
         "the downloads of DeepOps' device plugin playbooks"
     ]
+    servers_of_charts = re.findall(r"\w+_helm_repo", contents.gaps[0])
+    assert servers_of_charts == ["k8s_gpu_plugin_helm_repo", "k8s_gpu_feature_discovery_helm_repo"]
+    assert set(servers_of_charts) <= upstream.variables().keys()
     (row,) = (row for row in tables()["downloads"] if row["kubernetes"] == site.versions["kubernetes"])
     assert {f"{each.url}#sha256={each.sha256}" for each in contents.files} >= set(row["files"])
     assert set(contents.images) >= set(row["images"])
+
+
+def test_a_dgx_without_internet_has_its_packages_and_another_kubernetes_is_a_gap(tmp_path: Path) -> None:
+    where = content.find()
+    site = site_file.load(ROOT / "inventories" / "dgx-h100")
+    contents = Derivation(site, where, where.lock).contents()
     choices = [choice for each in contents.packages if each.system == "dgx-os-7" for choice in each.choices]
     assert {"nvidia-fabricmanager", "nvidia-driver-580-open"} <= {
         name for choice in choices for name in choice
