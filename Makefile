@@ -23,7 +23,7 @@ WEB_TESTS = tests/musterweb tests/chart tests/agent/test_metrics.py tests/client
 TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/deployment
 
 
-.PHONY: docs site first-day validate image rehearsal test test-gpu test-rare test-cli test-trust test-web test-installer test-upstream test-guests mutants soak environment lab-binaries format clean
+.PHONY: docs site first-day validate image rehearsal test test-gpu test-rare test-cli test-trust test-web test-installer test-upstream releases test-guests mutants soak environment lab-binaries format clean
 
 validate: environment ## replay TR-4858 §4.8-4.10 and our own scenarios on a real API server, write reports/<run>/
 	@$(UV) run --frozen muster validate $(PARTS:%=--part %) $(if $(OUT),--out $(OUT))
@@ -59,6 +59,9 @@ test-installer: environment ## every role: on guests, against doubles and a real
 
 test-upstream: environment ## each name that muster uses of other projects, against MUSTER_FACTS and the checkouts in MUSTER_UPSTREAM; part of `make test`
 	@$(UV) run --frozen tox run -e upstream
+
+releases: environment ## changes in the newest releases that muster has to follow, from MUSTER_UPSTREAM and MUSTER_FACTS; RELEASES="-o json"
+	@$(UV) run --frozen python -m tests.upstream.releases $(RELEASES)
 
 test-guests: environment ## the part of `make test-installer` that needs no control plane
 	@$(TEST_INSTALLER) -m installer

@@ -1,5 +1,10 @@
-"""Fixtures for the sources of facts. A test whose source is missing is deselected, and one line per source says so."""
+"""Fixtures for the sources of facts. A test whose source is missing is deselected, and one line per source says so.
 
+For `tests.upstream.releases` each test has properties: its projects, its subject, and whether it compares versions. A
+test whose source is missing is skipped then, with the reason.
+"""
+
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,31 +13,55 @@ import pytest
 
 from deployment.matrix import tables
 from tests.upstream import environments, facts
-from tests.upstream.facts import PROJECTS, SOURCES
+from tests.upstream.facts import PROJECTS
+from tests.upstream.kubernetes_sources import kubernetes_checkout, kubernetes_module
 from tests.upstream.repository import Tree, copied, made_of_facts
 from tests.upstream.stage import SITES, Done, run
 
 (RELEASE,) = (str(row["release"]) for row in tables()["deepops"])
+NAMES = {*PROJECTS, "kubernetes"}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the tests whose facts, checkouts or environment are missing."""
-    left_out = [item for item in items if _absent(item)]
+    if facts.sources() == (facts.NEWEST,):
+        for item in items:
+            _describe(item)
+        left_out = [item for item in items if not item.user_properties]
+    else:
+        left_out = [item for item in items if _absent(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
 
 
+def _parameters(item: pytest.Item) -> dict[str, object]:
+    return item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+
+
+def _used(item: pytest.Item) -> set[object]:
+    return {*getattr(item, "fixturenames", ()), _parameters(item).get("project")}
+
+
 def _absent(item: pytest.Item) -> list[str]:
     """Return the paths that a test needs and that are missing."""
-    parameters = (
-        item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    )
-    if "source" not in parameters:
+    if "source" not in _parameters(item):
         return []
-    used = {*getattr(item, "fixturenames", ()), parameters.get("project")}
-    absent = facts.missing(str(parameters["source"]), PROJECTS.keys() & used)
-    return absent + (_absent_environment() if "programs" in used else [])
+    absent = facts.missing(str(_parameters(item)["source"]), PROJECTS.keys() & _used(item))
+    return absent + (_absent_environment() if "programs" in _used(item) else [])
+
+
+def _describe(item: pytest.Item) -> None:
+    """Set the properties of a test of other projects."""
+    projects = sorted(NAMES & _used(item))
+    if not projects:
+        return
+    subject = re.sub(r"(^|-)(newest|trees)(?=-|$)", "", item.nodeid.partition("[")[2].removesuffix("]"))
+    item.user_properties += [
+        *(("project", project) for project in projects),
+        ("subject", subject.strip("-")),
+        ("kind", "version" if item.get_closest_marker("versions") else "name"),
+    ]
 
 
 def _absent_environment() -> list[str]:
@@ -40,16 +69,22 @@ def _absent_environment() -> list[str]:
     return [] if path.is_dir() else [str(path)]
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test for `tests.upstream.releases` whose source is missing."""
+    if facts.sources() == (facts.NEWEST,) and (absent := _absent(item)):
+        pytest.skip(f"not at hand: {', '.join(absent)}")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Write a line for each source that names its missing paths."""
-    absent = {f"checks against {source}": facts.missing(source, PROJECTS) for source in SOURCES}
+    absent = {f"checks against {source}": facts.missing(source, PROJECTS) for source in facts.sources()}
     absent["checks with DeepOps' own Ansible"] = _absent_environment()
     for what, paths in absent.items():
         if paths:
             terminalreporter.write_line(f"not run: {what}; not at hand: {', '.join(paths)}")
 
 
-@pytest.fixture(scope="session", params=SOURCES)
+@pytest.fixture(scope="session", params=facts.sources())
 def source(request: pytest.FixtureRequest) -> str:
     """Return the source of the facts."""
     return str(request.param)
@@ -66,6 +101,14 @@ def _facts_of(project: str) -> Callable[..., dict[str, Any]]:
 deepops, kubespray, trident = (_facts_of(project) for project in ("deepops", "kubespray", "trident"))
 dra_driver, device_plugin = (_facts_of(project) for project in ("dra_driver", "device_plugin"))
 mock_nvml, jobset = (_facts_of(project) for project in ("mock_nvml", "jobset"))
+
+
+@pytest.fixture(scope="session")
+def kubernetes() -> Callable[[str], Path]:
+    """Return a function that returns the folder of a Go module of Kubernetes: of the newest checkout, or of the lab. It
+    skips the test if there is none.
+    """
+    return kubernetes_checkout if facts.sources() == (facts.NEWEST,) else kubernetes_module
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ collection netapp.ontap, all others from checkouts.
 
 import importlib
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,6 @@ import pytest
 from deployment.failure import Failure
 from tests.upstream import facts
 from tests.upstream.names import ROOT, role_file
-from tests.upstream.test_kubernetes_contract import sources
 
 OF_CHECKOUTS = {
     "Ansible must be between {{ minimal_ansible_version }} and {{ maximal_ansible_version }} exclusive - you have": (
@@ -50,8 +50,8 @@ def test_a_message_stands_in_the_checkout(source: str, message: str, project: st
     assert message in (facts.checkout(project) / path).read_text()
 
 
-def test_the_message_of_kubeadm_stands_in_its_sources() -> None:
-    policy = sources("k8s.io/kubernetes") / "cmd/kubeadm/app/phases/upgrade/policy.go"
+def test_the_message_of_kubeadm_stands_in_its_sources(kubernetes: Callable[[str], Path]) -> None:
+    policy = kubernetes("k8s.io/kubernetes") / "cmd/kubeadm/app/phases/upgrade/policy.go"
     assert OF_KUBEADM in policy.read_text()
 
 

@@ -62,6 +62,7 @@ def test_a_feature_gate_of_the_role_or_the_lab_exists(dra_driver: Facts, gate: s
     )
 
 
+@pytest.mark.versions
 def test_the_newest_release_of_the_matrix_is_that_of_the_facts(dra_driver: Facts) -> None:
     assert (
         dra_driver["version"].removeprefix("v").partition("-")[0]
@@ -76,6 +77,7 @@ def test_the_chart_is_where_it_is_published(dra_driver: Facts) -> None:
     assert DEFAULTS["dra_release"] == dra_driver["chart"]["name"]
 
 
+@pytest.mark.versions
 def test_the_matrix_allows_no_kubernetes_that_the_chart_refuses(dra_driver: Facts) -> None:
     (least,) = re.findall(r"^>=(\d+)\.(\d+)", dra_driver["chart"]["kubeVersion"])
     for row in tables()["dra"]:

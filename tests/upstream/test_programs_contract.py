@@ -33,6 +33,7 @@ def test_a_program_is_in_its_image(images: dict[str, list[str] | None], program:
     assert copied is None or {f"{folder}/{program.file}", f"{folder}/"} & set(copied)
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: str(program.file))
 def test_a_program_was_tried_in_a_version_of_the_facts(
     dra_driver: Facts, mock_nvml: Facts, trident: Facts, program: Program

@@ -120,6 +120,7 @@ def test_the_operator_obeys_the_kind_and_is_of_the_release(trident: Facts, row: 
         assert container["image"].endswith(f":{release}")
 
 
+@pytest.mark.versions
 def test_every_release_since_the_first_of_the_matrix_is_in_a_row(trident: Facts) -> None:
     first = min(re.findall(r">=([\d.]+)", " ".join(ROWS)))
     left_out = [
@@ -208,6 +209,7 @@ def test_a_parameter_of_a_class_exists(trident: Facts, parameter: str) -> None:
     assert parameter in _sources(trident)["storage_class_attributes"].values()
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("row", ROWS)
 def test_the_row_has_the_kubernetes_that_the_newest_release_takes(trident: Facts, row: str) -> None:
     promised = next(each["kubernetes"] for each in tables()["trident"] if each["release"] == row)
@@ -224,6 +226,7 @@ def _images() -> list[tuple[str, str]]:
     return [(str(row["release"]), image) for row in rows for image in row["images"]]
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize(("row", "image"), _images())
 def test_an_image_of_the_matrix_is_one_of_the_release(trident: Facts, row: str, image: str) -> None:
     ((release, sources),) = trident["sources"].items()
@@ -238,6 +241,7 @@ def test_an_image_of_the_matrix_is_one_of_the_release(trident: Facts, row: str, 
     assert image.format(release=release, minor=minor) in known | {support, main}
 
 
+@pytest.mark.versions
 def test_every_sidecar_is_in_the_matrix(trident: Facts) -> None:
     constants = _sources(trident)["constants"]
     registry = constants["KubernetesCSISidecarRegistry"]
