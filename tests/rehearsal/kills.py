@@ -19,18 +19,22 @@ _POLL_SECONDS: Final = 0.02
 
 def kill_everywhere(chain: Chain) -> None:
     """Kill an installation after its first write, the next one after its second, and so on. Raises StepFailed."""
-    before = _site(chain)
     for first, last in _RANGES:
+        name = f"{first} to {last}"
+        if name in chain.state.get("kills", {}):
+            continue
+        chain.muster("killed-first", "install", "--from", first, "--until", last)
+        before = _site(chain)
         writes = 1
         while _kill_after(chain, writes, first, last):
             chain.muster("killed-resumed", "resume")
             after = _site(chain)
             if after != before:
                 changed = sorted(name for name in before | after if before.get(name) != after.get(name))
-                raise StepFailed(f"after a kill at write {writes} of {first} to {last}, other are {changed}")
-            chain.report(f"killed after write {writes} of {first} to {last}: the same site after resume")
+                raise StepFailed(f"after a kill at write {writes} of {name}, other are {changed}")
+            chain.report(f"killed after write {writes} of {name}: the same site after resume")
             writes += 1
-        chain.state.setdefault("kills", {})[f"{first} to {last}"] = writes - 1
+        chain.state.setdefault("kills", {})[name] = writes - 1
         chain.save()
 
 
