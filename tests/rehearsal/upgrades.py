@@ -1,6 +1,8 @@
 """The last steps of a rehearsal with faults: driver and Kubernetes are upgraded under running jobs; all is removed."""
 
 import json
+import re
+from collections.abc import Iterable
 from typing import Final
 
 from tests.rehearsal import machines, recipes, site
@@ -14,8 +16,25 @@ _JOBS: Final = {
     "gang": ("-g", "2", "--parallelism", "2", "--completions", "2", "--min-member", "2"),
 }
 """A job on one GPU, and two pods with two GPUs each that run only together."""
+_REMOVALS: Final = "  deepops_reset_nodes: true\n  teardown_hosts: true\n"
 _PODS: Final = {"single": 1, "gang": 2}
 _AGAIN_SECONDS: Final = 300
+_MAY_STAY: Final = re.compile(
+    r"/etc/(group|gshadow|passwd|shadow|pam\.d/|rc\w\.d/|sgml/|xml/|apparmor\.d/|ssl/certs/|systemd/user/)"
+    r"|/etc/systemd/system/\w[\w-]*\.target\.wants/apparmor\.service$"
+    r"|/usr/(lib/python3/|lib/modules/|share/doc/|share/man/)"
+    r"|/var/(cache|log)/|/var/lib/(apt|dpkg|pam|sgml-base|systemd|xml-core|PackageKit)/"
+    r"|/etc/containerd/|/etc/systemd/logind\.conf\.d/99-kubelet\.conf$|/etc/systemd/system/swap\.target$"
+    r"|/(etc/systemd/system/multi-user\.target\.wants|usr/lib/systemd/system)/containerd\.service$"
+    r"|/opt/cni/bin/|/usr/bin/(containerd[\w-]*|ctr|runc|fs-idmap|memfd-bind|pidfd-kill|remap-rootfs)$|/usr/sbin/runc$"
+    r"|/usr/local/bin/etcdutl$|/var/backups/etcd-"
+    r"|/var/lib/muster/snapshots/"
+    r"|/srv/processors\.on$"
+)
+"""Files that a teardown may leave: of Debian's packages, of kubespray's reset, snapshots of etcd, and of the rehearsal.
+
+docs/reference/rehearsal.md has the list.
+"""
 
 
 def start_jobs(chain: Chain) -> None:
@@ -50,16 +69,23 @@ def end_jobs(chain: Chain) -> None:
 
 
 def remove(chain: Chain) -> None:
-    """Remove the site, and print the files that are left on the hosts."""
+    """Remove the site. Raises StepFailed for a file on a host that is not in the list of what may stay."""
     document = chain.folder / "site" / "site.yml"
-    document.write_text(
-        document.read_text().replace(
-            "vars:\n", "vars:\n  deepops_reset_nodes: true\n  teardown_hosts: true\n"
-        )
-    )
+    text = document.read_text()
+    if _REMOVALS not in text:
+        document.write_text(text.replace("vars:\n", f"vars:\n{_REMOVALS}"))
     chain.muster("teardown", "teardown", "--yes")
-    left = {machine.name: sorted(machine.left()) for machine in machines.load(chain.folder / "hosts")}
-    print(json.dumps({"files that teardown leaves": left}, indent=1))
+    check_leftovers(machines.load(chain.folder / "hosts"))
+
+
+def check_leftovers(hosts: Iterable[machines.Machine]) -> None:
+    """Print the packages that the hosts have besides, and raise StepFailed for a file that may not stay."""
+    for host in hosts:
+        packages, files = host.left()
+        print(f"{host.name}: teardown leaves {len(packages)} packages: {' '.join(sorted(packages))}")
+        unknown = sorted(file for file in files if not _MAY_STAY.match(file))
+        if unknown:
+            raise StepFailed(f"teardown leaves on {host.name}: {' '.join(unknown)}")
 
 
 def _wait_for_jobs(chain: Chain) -> None:
