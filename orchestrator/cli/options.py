@@ -204,14 +204,15 @@ def resolved(
     args: list[str],
 ) -> tuple[str | None, click.Command | None, list[str]]:
     """Return the answer of `resolve`. If there is no such command, raises UsageError with a suggestion."""
+    name = args[0] if args else ""  # click takes options out of the list
     try:
         return resolve(ctx, args)
     except click.UsageError as error:
         from orchestrator.cli.suggestions import suggestion
 
         above = ctx.info_name if ctx.parent is not None else ""
-        if hint := suggestion(args[0], group.list_commands(ctx), above or ""):
-            raise click.UsageError(f"No such command {args[0]!r}. {hint}", ctx) from error
+        if hint := suggestion(name, group.list_commands(ctx), above or ""):
+            raise click.UsageError(f"No such command {name!r}. {hint}", ctx) from error
         raise
 
 

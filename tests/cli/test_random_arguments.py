@@ -144,6 +144,7 @@ def cluster() -> Iterator[MemoryApiServer]:
 @example(["submit", "x", "-i", "image", "--gpu="])
 @example(["--as", "", "list"])
 @example(["get", "-p", "--", "x"])
+@example(["-p", "completion", "--", "-p"])
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_arguments_give_a_traceback_or_leave_anything_half_done(
     cluster: MemoryApiServer, capsys: pytest.CaptureFixture[str], arguments: list[str]
