@@ -40,15 +40,17 @@ MINIMUM_GO = (1, 26)
 
 _MODULE = Path(__file__).parent
 _VERSION = "k8s.io/component-base/version"
-_LDFLAGS = f"-s -w -X {_VERSION}.gitVersion=v1.36.3 -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=36"
-_FLAGS = ("-trimpath", "-ldflags", _LDFLAGS)
-_LOWEST_LDFLAGS = (
-    f"-s -w -X {_VERSION}.gitVersion=v{LOWEST_KUBERNETES} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=30"
-)
+
+
+def _flags(kubernetes: str) -> tuple[str, ...]:
+    """Return the flags of `go build` for programs of this release of Kubernetes, without the v."""
+    major, minor, _ = kubernetes.split(".")
+    version = f"-X {_VERSION}.gitVersion=v{kubernetes} -X {_VERSION}.gitMajor={major} -X {_VERSION}.gitMinor={minor}"
+    return ("-trimpath", "-ldflags", f"-s -w {version}")
+
+
+_FLAGS = _flags("1.36.3")
 NEWEST_KUBERNETES = "1.37.2"
-_NEWEST_LDFLAGS = (
-    f"-s -w -X {_VERSION}.gitVersion=v{NEWEST_KUBERNETES} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=37"
-)
 _CONTAINERD_VERSION = "github.com/containerd/containerd/v2/version.Version"
 _CONTAINERD_FLAGS = ("-trimpath", "-ldflags", f"-s -w -X {_CONTAINERD_VERSION}=v2.2.2")
 _ENVIRONMENT = {"CGO_ENABLED": "0", "GOGC": "off", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
@@ -138,7 +140,7 @@ LOWEST_CONTROL_PLANE = Recipe(
     prefix="lowest-",
     programs=CONTROL_PLANE.programs,
     parts=(
-        Part(_MODULE / "lowest", ("tool",), ("-trimpath", "-ldflags", _LOWEST_LDFLAGS)),
+        Part(_MODULE / "lowest", ("tool",), _flags(LOWEST_KUBERNETES)),
         Part(
             _MODULE,
             ("go.etcd.io/etcd/server/v3", "k8s.io/kubernetes/cmd/kubectl", "sigs.k8s.io/kwok/cmd/kwok"),
@@ -153,7 +155,7 @@ NEWEST_CONTROL_PLANE = Recipe(
     prefix="newest-",
     programs=CONTROL_PLANE.programs,
     parts=(
-        Part(_MODULE / "newest", ("tool",), ("-trimpath", "-ldflags", _NEWEST_LDFLAGS)),
+        Part(_MODULE / "newest", ("tool",), _flags(NEWEST_KUBERNETES)),
         Part(_MODULE, ("go.etcd.io/etcd/server/v3", "sigs.k8s.io/kwok/cmd/kwok"), _FLAGS),
     ),
     minutes="5 to 30 minutes",

@@ -30,7 +30,6 @@ from orchestrator.cluster.resources import PODS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import MusterError
 from orchestrator.names import TEMPLATES_NAMESPACE
-from orchestrator.views.mounts import mounted_claims
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
@@ -315,6 +314,8 @@ class AsyncClient:
 
     async def mounted_claims(self, view: WorkloadView) -> list[str]:
         """Return the PVCs of a job with their directories, such as `data at /work`; empty if the job has no pod."""
+        from orchestrator.views.mounts import mounted_claims
+
         if not view.pods:
             return []
         path = PODS.path(view.namespace, view.pods[0].metadata.name)

@@ -119,13 +119,14 @@ class _Tree:
             if path.is_dir() and not path.is_symlink():  # a submodule, or another repository
                 if (path / ".git").exists():
                     yield from self._listed_by_git(path)
+            # a deleted file stays tracked until the next commit
             elif os.path.lexists(path) and not self._is_behind_link(path):
                 yield str(path.relative_to(self._root))
 
     def _is_behind_link(self, path: Path) -> bool:
-        """Return whether a directory above the file is a link now. Git still tracks the files of the former directory.
+        """Return whether a directory above the file is a link now.
 
-        A file that is deleted stays tracked too, until the next commit.
+        Git still tracks the files of the former directory.
         """
         above = itertools.takewhile(lambda parent: parent != self._root, path.parents)
         return any(parent.is_symlink() for parent in above)

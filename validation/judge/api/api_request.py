@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from validation.judge.check_verdict import Judgement
-from validation.judge.events import GpusSeen
+from validation.judge.events import Event, GpusSeen, RequestAnswered
+from validation.judge.verdict import Verdict
 
 Json = dict[str, Any]
 OK: Final = 200
@@ -64,6 +65,22 @@ class ApiCheck:
     judge: Callable[[Sequence[Json]], Judgement]
     contradicts: Callable[[Sequence[Json], Sequence[GpusSeen]], str] | None = None
     vanishes: str = ""
+
+
+def last_answer(
+    events: Sequence[Event], view: str, subject: str, named: str = ""
+) -> RequestAnswered | Judgement:
+    """Return the last answer for a view; a verdict if the API server was not asked or did not return the object.
+
+    `named` is the subject with its name, for the message of an object that cannot be read.
+    """
+    answers = [event for event in events if isinstance(event, RequestAnswered) and event.check == view]
+    if not answers:
+        return Judgement(Verdict.INCONCLUSIVE, f"the API server was not asked for {subject}")
+    last = answers[-1]
+    if last.problem or last.status != OK:
+        return Judgement(Verdict.ERROR, f"{named or subject} cannot be read: {last.problem or last.status}")
+    return last
 
 
 def document_of(answer: str) -> Json | None:

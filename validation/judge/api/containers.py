@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from validation.judge.api import services
-from validation.judge.api.api_request import at, document_of
+from validation.judge.api.api_request import at, document_of, last_answer
 from validation.judge.api.services import MOUNTS, URL
 from validation.judge.check_verdict import Judgement
 from validation.judge.events import AnswerSeen, Event, PodSeen, RequestAnswered
@@ -39,7 +39,6 @@ WORKLOAD_LABEL: Final = "muster.dev/workload"
 CLAIM: Final = "test"
 _FILE: Final = "/tmp/pvc1mount/written-by"  # noqa: S108 - where the paper mounts it, in a container
 _POD: Final = re.compile(r"[a-z0-9.-]{1,253}")
-_OK: Final = 200
 TITLES: Final = {
     LOG: "The log of {name} is printed as the kubelet of its node has it",
     SHELL: "A shell opens in the container of {name}, and answers with the name of its pod",
@@ -180,15 +179,10 @@ def _wrong_clone(claims: Sequence[object], during: Sequence[Event], view: str) -
 
 
 def _judge_snapshot(answer: AnswerSeen, during: Sequence[Event]) -> Judgement:
-    requests = [
-        event for event in during if isinstance(event, RequestAnswered) and event.check == answer.view
-    ]
-    if not requests:
-        return Judgement(Verdict.INCONCLUSIVE, "the API server was not asked for the snapshot")
-    last = requests[-1]
-    if last.problem or last.status != _OK:
-        return Judgement(Verdict.ERROR, f"the snapshot cannot be read: {last.problem or last.status}")
-    snapshot = _last_object(during, answer.view)
+    last = last_answer(during, answer.view, "the snapshot")
+    if isinstance(last, Judgement):
+        return last
+    snapshot = document_of(last.answer)
     if at(snapshot, "status", "readyToUse") is not True:
         return Judgement(Verdict.FAIL, "the snapshot is not ready")
     if at(snapshot, "spec", "source", "persistentVolumeClaimName") != CLAIM:
@@ -234,12 +228,9 @@ def _claim(events: Sequence[Event], view: str) -> tuple[str, str] | Judgement:
     """Return the uid and the volume of the PVC from the API server's answer for this view; a verdict if they are not
     known.
     """
-    requests = [event for event in events if isinstance(event, RequestAnswered) and event.check == view]
-    if not requests:
-        return Judgement(Verdict.INCONCLUSIVE, "the API server was not asked for the claim")
-    last = requests[-1]
-    if last.problem or last.status != _OK:
-        return Judgement(Verdict.ERROR, f"the claim {CLAIM} cannot be read: {last.problem or last.status}")
+    last = last_answer(events, view, "the claim", f"the claim {CLAIM}")
+    if isinstance(last, Judgement):
+        return last
     try:
         claim = json.loads(last.answer)
         uid, volume = claim["metadata"]["uid"], claim["spec"]["volumeName"]

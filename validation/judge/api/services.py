@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from validation.judge.api.api_request import OK, Json, at, document_of, objects
+from validation.judge.api.api_request import OK, Json, at, document_of, last_answer, objects
 from validation.judge.check_verdict import Judgement
 from validation.judge.events import AnswerSeen, Event, RequestAnswered
 from validation.judge.verdict import Verdict
@@ -78,14 +78,9 @@ def volumes_line(output: str) -> str:
 
 def judge_mounts(answer: AnswerSeen, during: Sequence[Event]) -> Judgement:
     """Return PASS if the description shows each PVC that the pods of the job mount with its directory, and no other."""
-    requests = [
-        event for event in during if isinstance(event, RequestAnswered) and event.check == answer.view
-    ]
-    if not requests:
-        return Judgement(Verdict.INCONCLUSIVE, "the API server was not asked for the pods")
-    last = requests[-1]
-    if last.problem or last.status != OK:
-        return Judgement(Verdict.ERROR, f"the pods cannot be read: {last.problem or last.status}")
+    last = last_answer(during, answer.view, "the pods")
+    if isinstance(last, Judgement):
+        return last
     try:
         mounted = json.loads(last.answer)
     except (ValueError, RecursionError):
