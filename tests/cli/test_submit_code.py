@@ -207,6 +207,8 @@ def test_a_tracked_directory_that_became_a_link_is_packed_as_a_link(
     (tree / "net").symlink_to("model")
     assert muster("submit", "x", "-i", "python", "--code", str(tree)).code == 0
     assert contents(unpacked(server, tmp_path / "code")) == {"net": "model", "model/a.py": b"new"}
+    with tarfile.open(fileobj=io.BytesIO(pack_code(tree))) as archive:
+        assert sorted(archive.getnames()) == ["model/a.py", "net"]
 
 
 def test_the_configuration_of_a_repository_runs_no_program(
