@@ -1,13 +1,15 @@
 """What a teardown may leave on a host of the rehearsal (tests/rehearsal/upgrades.py)."""
 
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from tests.rehearsal import upgrades
 from tests.rehearsal.chain import StepFailed
-from tests.rehearsal.machines import Machine
+
+if TYPE_CHECKING:
+    from tests.rehearsal.machines import Machine
 
 
 @dataclass
@@ -42,7 +44,7 @@ REFUSED = (
 )
 
 
-def test_the_files_of_packages_and_snapshots_may_stay(capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_packages_and_snapshots_are_permitted(capsys: pytest.CaptureFixture[str]) -> None:
     upgrades.check_leftovers([cast("Machine", Left(set(SEEN)))])
     assert capsys.readouterr().out == "gpu01: teardown leaves 1 packages: conntrack\n"
 
