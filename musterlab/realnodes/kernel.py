@@ -33,8 +33,10 @@ _SIOCGIFFLAGS = 0x8913
 _SIOCSIFFLAGS = 0x8914
 _SIOCSIFADDR = 0x8916
 _SIOCSIFNETMASK = 0x891C
+_SIOCSIFHWADDR = 0x8924
 _SIOCBRADDBR = 0x89A0
 _IFF_UP = 1
+_ARPHRD_ETHER = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -111,10 +113,16 @@ def change_root(root: str) -> None:
     os.chdir("/")
 
 
-def add_bridge(name: str) -> None:
-    """Make a bridge."""
+def add_bridge(name: str, hardware_address: str) -> None:
+    """Make a bridge with a hardware address such as `02:00:0a:50:00:01` that it keeps.
+
+    A bridge without an address of its own takes the lowest one of its ports. So each new port can change it, and
+    those who know the old one get no answer for ten seconds and more.
+    """
+    address = bytes.fromhex(hardware_address.replace(":", ""))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         fcntl.ioctl(control, _SIOCBRADDBR, name.encode() + b"\0")
+        fcntl.ioctl(control, _SIOCSIFHWADDR, struct.pack("16sH6s8x", name.encode(), _ARPHRD_ETHER, address))
 
 
 def bring_up(name: str) -> None:

@@ -24,6 +24,7 @@ from typing import Any
 from musterlab.realnodes import kernel, names, registry
 
 BRIDGE = "muster0"
+BRIDGE_HARDWARE_ADDRESS = "02:00:0a:50:00:01"  # administered locally
 GATEWAY = "10.80.0.1"
 MASK = "255.255.0.0"
 API_SERVICE = "10.96.0.1"
@@ -57,7 +58,7 @@ class Network:
 
     def _open(self) -> list[socket.socket]:
         kernel.bring_up("lo")
-        kernel.add_bridge(BRIDGE)
+        kernel.add_bridge(BRIDGE, BRIDGE_HARDWARE_ADDRESS)
         kernel.add_address(BRIDGE, GATEWAY, MASK)
         for number, address in enumerate(self._addresses, 1):
             kernel.add_address(f"{BRIDGE}:{number}", address, MASK)

@@ -24,7 +24,7 @@ import sys; sys.path.insert(0, {packages!r})
 from musterlab.realnodes import kernel
 kernel.unshare(kernel.CLONE_NEWNET | kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWUTS
                | kernel.CLONE_NEWIPC | kernel.CLONE_NEWCGROUP)
-kernel.add_bridge("probe")
+kernel.add_bridge("probe", "02:00:00:00:00:01")
 kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
 kernel.mount("tmpfs", "/proc", "tmpfs")
 """

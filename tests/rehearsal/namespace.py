@@ -38,7 +38,8 @@ def create() -> None:
     call(["ip", "netns", "add", NAME])
     for words in (
         ("link", "set", "lo", "up"),
-        ("link", "add", BRIDGE, "type", "bridge"),
+        # Without an address of its own, a bridge takes another one when hosts come and go.
+        ("link", "add", BRIDGE, "address", "02:00:00:00:00:01", "type", "bridge"),
         ("address", "add", f"{CONTROLLER}/16", "dev", BRIDGE),
         ("link", "set", BRIDGE, "up"),
         # A default route brings packets to other networks to the rules, which count them.
