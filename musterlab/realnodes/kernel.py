@@ -116,8 +116,8 @@ def change_root(root: str) -> None:
 def add_bridge(name: str, hardware_address: str) -> None:
     """Make a bridge with a hardware address such as `02:00:0a:50:00:01` that it keeps.
 
-    A bridge without an address of its own takes the lowest one of its ports. So each new port can change it, and
-    those who know the old one get no answer for ten seconds and more.
+    A bridge without an address of its own takes the lowest address of its ports. Each new port can change it. Then
+    pods send to the old address, and get no answer for ten seconds or more.
     """
     address = bytes.fromhex(hardware_address.replace(":", ""))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
