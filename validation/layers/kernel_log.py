@@ -67,6 +67,7 @@ _MODULE_ERRORS: Final = re.compile(r"EDAC .*: (\d+) CE\b")
 _LINK_ERRORS: Final = re.compile(r"PCIe Bus Error: severity=Correct(?:ed|able)")
 _GROUP: Final = re.compile(r"\{(\d+)\}\[Hardware Error\]: ")
 _MILD: Final = re.compile(r"event severity: corrected")
+_NAMES_ITS_PLACE: Final = frozenset({"NFS error", "storage error", "host too hot", "kernel error"})
 _DETAIL: Final = re.compile(r"SXid \(\S+\): (\d+), (?:Severity \d|Data \{)")
 
 
@@ -131,12 +132,14 @@ def _lines(text: str) -> Iterator[tuple[str, str, Xid | None]]:
 def _fault(message: str, place: str) -> Xid | None:
     """Return the fault that the message names.
 
-    If the message has no bus id, `place` is used: the last bus id before it.
+    If the message has no bus id, `place` is used: the last bus id before it. A fault in `_NAMES_ITS_PLACE` belongs
+    to no earlier line: after a line of an adapter, `nfs: server 10.61.218.110 not responding` is not that adapter's.
     """
     matches = ((kind, pattern.search(message)) for kind, pattern in FAULTS)
     kind, match = next(((kind, match) for kind, match in matches if match is not None), ("", None))
     if match is None:
         return None
     groups = match.groupdict()
-    where = (groups.get("bus_id") or place).rstrip(":.").lower()
+    before = "" if kind in _NAMES_ITS_PLACE else place
+    where = (groups.get("bus_id") or before).rstrip(":.").lower()
     return Xid(int(groups.get("code") or 0), where, groups["text"] or "", kind)

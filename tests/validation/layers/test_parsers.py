@@ -316,6 +316,9 @@ def test_readings_beside_a_load_of_which_the_last_may_be_cut() -> None:
             read_samples(cut)
 
 
+PLUGGED = "mlx5_core 0000:a1:00.0: Port module event: module 0, Cable plugged"
+
+
 @pytest.mark.parametrize(
     ("lines", "name", "bus_id"),
     [
@@ -332,6 +335,9 @@ def test_readings_beside_a_load_of_which_the_last_may_be_cut() -> None:
         ("mlx5_core 0000:a1:00.0: Port module event[error]: module 0, Cable error", "adapter error", "0000:a1:00.0"),
         ("mlx5_core 0000:a1:00.0: poll_health: device's health compromised", "adapter error", "0000:a1:00.0"),
         ("nfs: server 10.61.218.110 not responding, timed out", "NFS error", ""),
+        # the line before is a usual one of an adapter
+        (f"{PLUGGED}\nnfs: server a not responding, still trying", "NFS error", ""),
+        (f"{PLUGGED}\nEXT4-fs error (device sda2): read", "storage error", ""),
         ("watchdog: BUG: soft lockup - CPU#3 stuck for 22s!", "kernel error", ""),
     ],
 )  # fmt: skip
