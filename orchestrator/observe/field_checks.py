@@ -57,7 +57,11 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def _is_key(text: str) -> bool:
+def is_label_key(text: str) -> bool:
+    """Return whether the text is a key of a label: a name, or a domain, a slash and a name.
+
+    Example: `is_label_key("nvidia.com/gpu")` returns `True`.
+    """
     match = _KEY.fullmatch(text)
     return match is not None and len(match["prefix"] or "") <= 253 and len(match["name"]) <= 63
 
@@ -68,13 +72,13 @@ def _is_value(text: str) -> bool:
 
 TIME: Final = _text(_is_time, "RFC 3339 timestamp with a time zone")
 ADDRESS: Final = _text(_is_address, "IP address")
-LABEL_KEY: Final = _text(_is_key, "key of a label")
+LABEL_KEY: Final = _text(is_label_key, "key of a label")
 
 
 def labels(value: Any, place: Place) -> Problems:
     """Check the keys and values of labels."""
     for key, text in value.items() if isinstance(value, dict) else ():
-        if not _is_key(str(key)):
+        if not is_label_key(str(key)):
             yield (*place, key), f"{shortened(str(key))} is no key of a label"
         elif isinstance(text, str) and not _is_value(text):
             yield (*place, key), f"{key}: {shortened(text)} is no value of a label"
@@ -95,20 +99,46 @@ def expression(value: Any, place: Place) -> Problems:
     operator, values = value.get("operator"), value.get("values")
     count = len(values) if isinstance(values, list) else 0
     key = value.get("key")
-    if isinstance(key, str) and key and not _is_key(key):
+    if isinstance(key, str) and key and not is_label_key(key):
         yield (*place, "key"), f"key: {shortened(key)} is no key of a label"
     if operator in ("In", "NotIn") and not count:
         yield place, f"values is missing: {operator} needs at least one"
     elif operator in ("Exists", "DoesNotExist") and count:
         yield (*place, "values"), f"values: {operator} has none"
     elif operator in ("Gt", "Lt") and (
-        count != 1 or not isinstance(values[0], str) or not re.fullmatch(r"[+-]?[0-9]{1,19}", values[0])
+        count != 1 or not isinstance(values[0], str) or not re.fullmatch(r"[0-9]{1,19}", values[0])
     ):
         yield place, f"values: {operator} needs one whole number"
     elif operator in ("In", "NotIn"):
         for index, text in enumerate(values):
             if isinstance(text, str) and not _is_value(text):
                 yield (*place, "values", index), f"values: {shortened(text)} is no value of a label"
+
+
+def toleration(value: Any, place: Place) -> Problems:
+    """Check that key, operator, value and effect of a toleration fit together."""
+    key, text, exists = value.get("key"), value.get("value"), value.get("operator") == "Exists"
+    if not key and not exists:
+        yield place, "operator: a toleration without a key needs Exists"
+    if exists and text:
+        yield (*place, "value"), "value: Exists has none"
+    if value.get("tolerationSeconds") is not None and value.get("effect") != "NoExecute":
+        yield place, "tolerationSeconds: it goes with the effect NoExecute"
+    yield from _of_taints(key, text, place)
+
+
+def taint(value: Any, place: Place) -> Problems:
+    """Check the key and the value of a taint."""
+    if not value.get("key"):
+        yield (*place, "key"), "key is empty"
+    yield from _of_taints(value.get("key"), value.get("value"), place)
+
+
+def _of_taints(key: Any, text: Any, place: Place) -> Problems:
+    if isinstance(key, str) and key and not is_label_key(key):
+        yield (*place, "key"), f"key: {shortened(key)} is no key of a taint"
+    if isinstance(text, str) and not _is_value(text):
+        yield (*place, "value"), f"value: {shortened(text)} is no value of a taint"
 
 
 def label_keys(value: Any, place: Place) -> Problems:
@@ -120,7 +150,7 @@ def label_keys(value: Any, place: Place) -> Problems:
             where = (*place, field, index)
             if value.get("labelSelector") is None:
                 yield where, f"{field}: it goes with a labelSelector"
-            elif isinstance(key, str) and not _is_key(key):
+            elif isinstance(key, str) and not is_label_key(key):
                 yield where, f"{field}: {shortened(key)} is no key of a label"
             elif key in taken:
                 yield where, f"{field}: {key} is there twice"

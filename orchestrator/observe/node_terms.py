@@ -17,7 +17,10 @@ MAX_VALUES: Final = 1000
 one pod causes. People write one to three terms; a list of many hosts can be the values of one requirement.
 """
 
-_NO_NODE: Final = (LabelRequirement("metadata.name", "In", ()),)
+NODE_NAME_LABEL: Final = "metadata.name"
+"""A pseudo label with the node's own name, so that terms on fields are matched like terms on labels."""
+NO_LABEL: Final = f"it selects nodes by the label {NODE_NAME_LABEL}, which is a field: use matchFields"
+_NO_NODE: Final = (LabelRequirement(NODE_NAME_LABEL, "In", ()),)
 
 
 def terms_of(selector: NodeSelector | None) -> Terms:
@@ -31,6 +34,8 @@ def terms_of(selector: NodeSelector | None) -> Terms:
     listed = selector.node_selector_terms
     if len(listed) > MAX_TERMS:
         raise UnreadableRequest(f"its node affinity has {len(listed)} terms: at most {MAX_TERMS} are read")
+    if any(one.key == NODE_NAME_LABEL for term in listed for one in term.match_expressions):
+        raise UnreadableRequest(NO_LABEL)
     terms = tuple(
         tuple(
             requirement_of(expression.key, expression.operator, expression.values)
@@ -44,7 +49,7 @@ def terms_of(selector: NodeSelector | None) -> Terms:
 
 def not_on(node: str | None) -> Terms:
     """Return terms that match all nodes except this one; None: all nodes."""
-    return ((LabelRequirement("metadata.name", "NotIn", (node,)),),) if node else ()
+    return ((LabelRequirement(NODE_NAME_LABEL, "NotIn", (node,)),),) if node else ()
 
 
 def both(first: Terms, second: Terms) -> Terms:

@@ -31,6 +31,7 @@ from orchestrator.observe.field_checks import (
     labels,
     namespaces,
     one_of,
+    toleration,
 )
 from orchestrator.observe.field_rules import (
     QUANTITIES,
@@ -45,6 +46,7 @@ from orchestrator.observe.field_rules import (
     problems,
 )
 from orchestrator.observe.pod_traits import names_of
+from orchestrator.observe.resource_checks import named_quantities, of_container, of_pod
 
 _INSIDE: Final = Irrelevant("it takes effect inside the pod, after the kubelet has admitted it")
 _NETWORK: Final = Irrelevant("it configures the network of a pod that has its node")
@@ -92,7 +94,8 @@ METADATA: Final[Rule] = {
 
 _MAX_PORT: Final = 65535
 
-RESOURCES: Final[Mapping[str, Rule]] = {"requests": QUANTITIES, "limits": QUANTITIES}
+_NAMED: Final = Checked(named_quantities)
+RESOURCES: Final[Mapping[str, Rule]] = {"requests": _NAMED, "limits": _NAMED}
 
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
 _INSIDE_A_CONTAINER: Final = (
@@ -103,8 +106,8 @@ _INSIDE_A_CONTAINER: Final = (
 
 CONTAINER: Final[Mapping[str, Rule]] = {
     "name": READ,
-    "restartPolicy": READ,
-    "resources": RESOURCES,
+    "restartPolicy": Only(("Always", "OnFailure", "Never")),
+    "resources": Complete(RESOURCES, whole=of_container),
     "ports": Each(
         {
             "name": _NETWORK,
@@ -124,6 +127,21 @@ def _expressions(operators: tuple[str, ...]) -> Rule:
 
 
 _REQUIREMENTS: Final = _expressions(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
+
+
+def _one_value(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
+    values = value.get("values")
+    if not isinstance(values, list) or len(values) != 1:
+        yield place, "values: a field is compared with one value"
+
+
+_FIELDS: Final = Each(
+    Complete(
+        {"key": Only(("metadata.name",)), "operator": Only(("In", "NotIn")), "values": READ},
+        ("key", "operator"),
+        _one_value,
+    )
+)
 
 _LABEL_SELECTOR: Final[Rule] = {
     "matchLabels": Checked(labels),
@@ -160,11 +178,13 @@ _POD_TERMS: Final = {
         Complete({"weight": _WEIGHT, "podAffinityTerm": _POD_TERM}, ("weight", "podAffinityTerm"))
     ),
 }
-_NODE_TERM: Final = {"matchExpressions": _REQUIREMENTS, "matchFields": _REQUIREMENTS}
+_NODE_TERM: Final = {"matchExpressions": _REQUIREMENTS, "matchFields": _FIELDS}
 
 AFFINITY: Final[Rule] = {
     "nodeAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": Each(_NODE_TERM)},
+        "requiredDuringSchedulingIgnoredDuringExecution": Complete(
+            {"nodeSelectorTerms": Each(_NODE_TERM)}, ("nodeSelectorTerms",)
+        ),
         "preferredDuringSchedulingIgnoredDuringExecution": Each(
             Complete({"weight": _WEIGHT, "preference": _NODE_TERM}, ("weight",))
         ),
@@ -208,19 +228,22 @@ POD_SPEC: Final[Mapping[str, Rule]] = {
     "containers": Each(CONTAINER, "name"),
     "initContainers": Each(CONTAINER, "name"),
     "ephemeralContainers": Irrelevant("they have no resources"),
-    "resources": RESOURCES,
-    "overhead": QUANTITIES,
+    "resources": Complete(RESOURCES, whole=of_pod),
+    "overhead": _NAMED,
     "nodeSelector": Checked(labels),
     "affinity": AFFINITY,
     "topologySpreadConstraints": Each(SPREAD),
     "tolerations": Each(
-        {
-            "key": READ,
-            "operator": Only(("Equal", "Exists")),
-            "value": READ,
-            "effect": Only(("NoSchedule", "PreferNoSchedule", "NoExecute")),
-            "tolerationSeconds": _DURATION,
-        }
+        Complete(
+            {
+                "key": READ,
+                "operator": Only(("Equal", "Exists")),
+                "value": READ,
+                "effect": Only(("NoSchedule", "PreferNoSchedule", "NoExecute")),
+                "tolerationSeconds": _DURATION,
+            },
+            whole=toleration,
+        )
     ),
     "priority": Checked(_priority),
     "preemptionPolicy": Only(("PreemptLowerPriority",)),
@@ -238,24 +261,51 @@ POD_SPEC: Final[Mapping[str, Rule]] = {
 }
 
 
-def _host_ports(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
-    """Yield place and message of each host port used twice and, with host network, of each port without a host port."""
-    taken: set[str] = set()
-    for where, port in _ports(value, place):
+def _whole_pod(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
+    """Check the fields of a pod that must fit together."""
+    yield from _host_ports(value, place)
+    for key, fields in (
+        ("initContainers", ("name",)),
+        ("topologySpreadConstraints", ("topologyKey", "whenUnsatisfiable")),
+    ):
+        others = value.get("containers") if key == "initContainers" else ()
+        taken = [[each.get(field) for field in fields] for _, each in _objects(others)]
+        for index, each in _objects(value.get(key)):
+            own = [each.get(field) for field in fields]
+            if own in taken:
+                yield (*place, key, index), f"{' and '.join(fields)}: {shortened(str(own[0]))} is there twice"
+            taken.append(own)
+
+
+def _host_ports(value: Mapping[str, Any], place: Place) -> Iterator[tuple[Place, str]]:
+    """Yield place and message of each host port that containers use twice and, with host network, of each port without
+    its host port.
+    """
+    taken: list[tuple[Any, ...]] = []
+    for where, port, is_sidecar in _ports(value, place):
         number = port.get("hostPort")
         if value.get("hostNetwork") and not number:
             yield where, "hostPort is missing: with hostNetwork it is the containerPort"
+        elif value.get("hostNetwork") and number != port.get("containerPort") and not is_sidecar:
+            yield (*where, "hostPort"), "hostPort: with hostNetwork it is the containerPort"
         own = (number, port.get("protocol") or "TCP", port.get("hostIP") or "")
-        if number and str(own) in taken:
+        if number and own in taken and not is_sidecar:
             yield (*where, "hostPort"), f"hostPort: {number} is there twice"
-        taken.add(str(own))
+        elif not is_sidecar:
+            taken.append(own)
 
 
-def _ports(spec: Mapping[str, Any], place: Place) -> Iterator[tuple[Place, Mapping[str, Any]]]:
-    """Yield the ports of all containers except init containers, which run one after the other."""
-    for number, container in _objects(spec.get("containers")):
-        for index, port in _objects(container.get("ports")):
-            yield (*place, "containers", number, "ports", index), port
+def _ports(spec: Mapping[str, Any], place: Place) -> Iterator[tuple[Place, Mapping[str, Any], bool]]:
+    """Yield the ports of containers and sidecars, with path, and whether it is a sidecar.
+
+    Other init containers do not run at the same time as other containers.
+    """
+    for key in ("containers", "initContainers"):
+        is_sidecar = key == "initContainers"
+        for number, container in _objects(spec.get(key)):
+            if not is_sidecar or container.get("restartPolicy") == "Always":
+                for index, port in _objects(container.get("ports")):
+                    yield (*place, key, number, "ports", index), port, is_sidecar
 
 
 def _objects(value: Any) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -264,7 +314,7 @@ def _objects(value: Any) -> Iterator[tuple[int, Mapping[str, Any]]]:
     )
 
 
-POD_TEMPLATE: Final[Rule] = {"metadata": METADATA, "spec": Complete(POD_SPEC, whole=_host_ports)}
+POD_TEMPLATE: Final[Rule] = {"metadata": METADATA, "spec": Complete(POD_SPEC, whole=_whole_pod)}
 
 _STATE: Final = Complete(
     {

@@ -23,7 +23,7 @@ from orchestrator.names import (
 from orchestrator.observe.cluster_fields import refuse_unimplemented
 from orchestrator.observe.effective_request import effective_request, requested_names, resize_state
 from orchestrator.observe.field_rules import is_counted_whole
-from orchestrator.observe.node_terms import Terms, both, terms_of
+from orchestrator.observe.node_terms import NO_LABEL, NODE_NAME_LABEL, Terms, both, terms_of
 from orchestrator.observe.pod_traits import bound_traits
 from orchestrator.observe.unreadable import UnreadableRequest
 from orchestrator.planner.model import Constraints, Request, Scalars, Toleration
@@ -51,9 +51,6 @@ __all__ = [
     "readable_request",
     "resource_request",
 ]
-
-NODE_NAME_LABEL = "metadata.name"
-"""A pseudo label with the node's own name, so that terms on fields are matched like terms on labels."""
 
 MAX_AMOUNT: Final = 10**15
 """Maximum request, in thousandths of a CPU or in bytes: a thousand times the size of the largest machines. A pod that
@@ -394,6 +391,8 @@ def pod_constraints(pod: Pod, volumes: Terms = ()) -> Constraints:
     ):
         if count > most:
             raise UnreadableRequest(f"it has {count} {subject}: at most {most} are read")
+    if NODE_NAME_LABEL in spec.node_selector:
+        raise UnreadableRequest(NO_LABEL)
     affinity = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
     return Constraints(
         node_selector=tuple(sorted(spec.node_selector.items())),

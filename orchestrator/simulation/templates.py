@@ -10,10 +10,10 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from orchestrator.cluster.objects import FINISHED, Pod, PodStatus, PodTemplate
+from orchestrator.cluster.objects import FINISHED, Pod, PodStatus, PodTemplate, ResourceRequirements
 from orchestrator.document import Document
 from orchestrator.names import NAMESPACE_PREFIX
-from orchestrator.observe.effective_request import resize_state
+from orchestrator.observe.effective_request import effective_request, resize_state
 from orchestrator.observe.field_rules import Rule, problems
 from orchestrator.observe.pod_fields import POD_STATUS, POD_TEMPLATE
 from orchestrator.observe.pod_status import ends_by_us, start_fields
@@ -115,6 +115,7 @@ class Templates:
             self._check_namespace(form, template, where)
             if not template.spec.containers:
                 raise self._document.error(where, "template.spec.containers: there is no container")
+            self._check_pod_level(template, (*where, "spec"))
             self._read[where] = template
         return self._read[where]
 
@@ -135,6 +136,20 @@ class Templates:
             raise self._document.error(
                 (*where, "metadata", "namespace"), f"namespace: {named} is not that of the project: {own} is"
             )
+
+    def _check_pod_level(self, template: PodTemplate, where: Place) -> None:
+        """Raise UsageError if the containers request more than the pod as a whole."""
+        change = msgspec.structs.replace
+        spec = change(template.spec, overhead={})
+        alone = Pod(spec=change(spec, resources=ResourceRequirements()))
+        for name in {**spec.resources.limits, **spec.resources.requests}:
+            field = "requests" if name in spec.resources.requests else "limits"
+            whole = Pod(spec=change(spec, resources=ResourceRequirements(getattr(spec.resources, field))))
+            if effective_request(whole, name) < effective_request(alone, name):
+                raise self._document.error(
+                    (*where, "resources", field, name),
+                    f"{name}: the containers of the pod request more together",
+                )
 
     def _check_containers(self, template: PodTemplate, status: PodStatus, place: Place) -> None:
         """Raise UsageError if the status names a container that the template does not have."""

@@ -4,13 +4,13 @@ The form checks types. A number that is negative or too large, or a name without
 silently.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
 
-from orchestrator.observe.field_checks import INT32, expression, labels
+from orchestrator.observe.field_checks import INT32, expression, labels, taint, toleration
 from orchestrator.simulation import forms
 from orchestrator.simulation.extra_fields import camel
 
@@ -30,7 +30,12 @@ _BOUNDS: Final[dict[str, tuple[int, int]]] = {
 """Minimum and maximum of whole numbers by field name. The minimum of every other field is 0."""
 _READ_ELSEWHERE: Final = frozenset({"cpu", "memory", "requests", "allocatable", "gpus", "template", "status"})
 """Fields that the reader checks: quantities and Kubernetes' types. It also checks the pods of nodes and workloads."""
-_EXPRESSION: Final = frozenset({"key", "operator", "values"})
+_CHECKS: Final[Mapping[frozenset[str], Callable[[Any, Place], Iterator[Problem]]]] = {
+    frozenset({"key", "operator", "values"}): expression,
+    frozenset({"key", "operator", "value", "effect"}): toleration,
+    frozenset({"key", "value", "effect"}): taint,
+}
+"""The check of an object with exactly these fields."""
 
 
 def problems(form: forms.SnapshotForm) -> Iterator[Problem]:
@@ -61,8 +66,9 @@ def _values(value: Any, name: str, place: Place) -> Iterator[Problem]:
 
 def _fields(value: msgspec.Struct, place: Place) -> Iterator[Problem]:
     names = value.__struct_fields__
-    if _EXPRESSION.issuperset(names):
-        yield from expression(msgspec.to_builtins(value), place)
+    check = _CHECKS.get(frozenset(names))
+    if check is not None:
+        yield from check(msgspec.to_builtins(value), place)
     for name in names:
         part = getattr(value, name)
         is_number_of_pods = name == "pods" and "name" in names and isinstance(part, int)

@@ -86,7 +86,9 @@ def templates(draw: st.DrawFn) -> dict[str, Any]:
         elif kind == "beside":
             spec.setdefault("affinity", {})["podAffinity"] = draw(required)
         elif kind == "spread":
-            spec["topologySpreadConstraints"] = draw(st.lists(spreads, min_size=1, max_size=2))
+            spec["topologySpreadConstraints"] = draw(
+                st.lists(spreads, min_size=1, max_size=2, unique_by=lambda each: each["topologyKey"])
+            )
         elif kind == "port":
             address = draw(st.sampled_from([{}, {"hostIP": "10.0.0.1"}, {"hostIP": "10.0.0.2"}]))
             container["ports"] = [{"containerPort": 80, "hostPort": draw(st.integers(80, 81)), **address}]

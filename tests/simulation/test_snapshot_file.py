@@ -326,12 +326,16 @@ OF_CLAIMS: dict[tuple[type, str], list[Any]] = {
 
 
 def possible(value: Any, name: str = "") -> Any:
-    """Return the value as a cluster can have it: numbers within bounds, and label requirements with as many values as
-    needed.
+    """Return the value as a cluster can have it: numbers within bounds, label requirements with as many values as
+    needed, and taints and tolerations with keys and values of labels.
     """
     if isinstance(value, LabelRequirement):
         count = {"In": 2, "NotIn": 1, "Gt": 1, "Lt": 1}.get(value.operator, 0)
         return LabelRequirement("zone", value.operator, ("17", "a")[:count])
+    if isinstance(value, model.Taint | model.Toleration):
+        exists = isinstance(value, model.Toleration) and value.operator == "Exists"
+        key = "" if exists and not value.key else "key"
+        return dataclasses.replace(value, key=key, value="" if exists else "a" * bool(value.value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type) and name != "dynamic":
         own = dataclasses.fields(value)
         fields = {each.name: possible(getattr(value, each.name), each.name) for each in own}

@@ -125,6 +125,7 @@ WORKLOADS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     ),
     "no selector": ("matchLabelKeys: it goes with a", apart(labelSelector=None, matchLabelKeys=["app"])),
     "Gt of words": ("values: Gt needs one whole number", on_nodes(operator="Gt", values=["many"])),
+    "Gt of a sign": ("values: Gt needs one whole number", on_nodes(operator="Gt", values=["-3"])),
     "Lt of two": ("values: Lt needs one whole number", on_nodes(operator="Lt", values=["1", "2"])),
     "In of nodes": ("values is missing: In needs", on_nodes(operator="In")),
     "no skew": ("maxSkew: '0' is not between 1", spread(maxSkew=0)),
@@ -165,6 +166,10 @@ WORKLOADS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     ),
     "short selector": ("'a b' is no value", {"gpus": 1, "nodeSelector": {"zone": "a b"}}),
     "toleration": ("effect", {"gpus": 1, "tolerations": [{"key": "k", "effect": "Never"}]}),
+    "short toleration": (
+        "operator: a toleration without a key",
+        {"gpus": 1, "tolerations": [{"value": "x"}]},
+    ),
     "traits of pods": (
         "maxSkew: 0 is not between 1",
         pods(
@@ -205,6 +210,10 @@ FILES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "taint": (
         "Invalid enum value 'Never'",
         {"nodes": [{"name": "n1", "taints": [{"key": "k", "effect": "Never"}]}]},
+    ),
+    "odd taint": (
+        "key: 'a b' is no key of a taint",
+        {"nodes": [{"name": "n1", "taints": [{"key": "a b"}]}]},
     ),
     "label": ("'a b' is no value", {"nodes": [{"name": "n1", "labels": {"zone": "a b"}}]}),
     "foreign": ("pods: -1 is not between 0", {"nodes": [{"name": "n1", "foreign": {"pods": -1}}]}),
@@ -263,7 +272,7 @@ def test_values_of_a_cluster_are_read(tmp_path: Path) -> None:
             **ports({"containerPort": 80, "hostPort": 80, "hostIP": "::1"}, hostNetwork=True),
         },
         {"name": "w2", "project": "a", **apart(namespaces=["muster-b"], matchLabelKeys=["app"])},
-        {"name": "w3", "project": "a", "priority": -5, **on_nodes(operator="Gt", values=["-3"])},
+        {"name": "w3", "project": "a", "priority": -5, **on_nodes(operator="Gt", values=["3"])},
         {"name": "w4", "project": "a", **template({"namespace": "muster-a"}, activeDeadlineSeconds=60)},
         {"name": "w5", "project": "a", **state(waiting={"reason": "ErrImagePull"}, running=None)},
     ]
