@@ -21,6 +21,11 @@ from tests.world.settling import settle as settle_checked
 
 FILES = sorted(Path(__file__).with_name("regressions").glob("*.yaml"))
 NOT_MENDED = pytest.mark.xfail(strict=True, reason="docs/explanation/guarantees.md, known gaps")
+MIGRATED_FOR_ANOTHER = pytest.mark.xfail(
+    strict=True,
+    reason="The GPUs that migrations free go to another workload in the next decision: one ahead in the queue that is "
+    "beyond its share, or one that can reclaim only now. To see that in time, each migration needs a search for these.",
+)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.split(".")[0])
@@ -463,8 +468,8 @@ def test_a_job_evicts_for_its_next_pods_only_when_the_first_have_their_place() -
         ("slot-of-an-older-nominee", Pace(1)),
         ("affinity-to-each-other-only", Pace(1)),
         ("affinity-to-a-migrated-pod", Pace(5, is_mixed=True)),
-        pytest.param("moved-twice-for-one-job", Pace(5, is_mixed=True), marks=NOT_MENDED),
-        pytest.param("moved-twice-for-parts-of-two", Pace(1, is_late=True), marks=NOT_MENDED),
+        pytest.param("moved-twice-for-one-job", Pace(5, is_mixed=True), marks=MIGRATED_FOR_ANOTHER),
+        pytest.param("moved-twice-for-parts-of-two", Pace(1, is_late=True), marks=MIGRATED_FOR_ANOTHER),
         pytest.param("limit-taken-from-who-was-moved", Pace(5, is_mixed=True), marks=NOT_MENDED),
         pytest.param("promise-beside-a-lost-gpu", Pace(5, is_mixed=True), marks=NOT_MENDED),
         ("covered-before-a-sibling-takes", Pace()),
