@@ -13,7 +13,7 @@ from tests.validation.host_doubles import NAMES, nccl, nvidia_smi
 from tests.validation.replay import assert_second_judge_agrees
 from tests.validation.report.log_changes import Json
 from tests.validation.report.test_trend import record_of
-from tests.validation.test_hosts_over_ssh import Site, steps
+from tests.validation.test_hosts_over_ssh import Site, steps, two_hosts
 from validation.report import log, record
 from validation.report.assemble import assemble
 from validation.report.redact import redact
@@ -27,15 +27,23 @@ def muster(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*MUSTER, *map(str, arguments)], capture_output=True, text=True, check=False)
 
 
-@pytest.fixture
-def earlier(site: Site, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the record of a healthy site with the rate of NCCL."""
-    site.validate(tmp_path / "earlier", "--host-test", "nccl")
-    assert steps(tmp_path / "earlier")[DRIFT] == (
+    folder = tmp_path_factory.mktemp("site")
+    with two_hosts(folder) as healthy:
+        healthy.validate(folder / "recorded", "--host-test", "nccl")
+    assert steps(folder / "recorded")[DRIFT] == (
         "INCONCLUSIVE",
         "no baseline was given: --baseline names an earlier record",
     )
-    return tmp_path / "earlier"
+    return folder / "recorded"
+
+
+@pytest.fixture
+def earlier(recorded: Path, tmp_path: Path) -> Path:
+    """Return a copy of that record, which the test can change."""
+    return Path(shutil.copytree(recorded, tmp_path / "earlier"))
 
 
 def compared(site: Site, out: Path, baseline: Path) -> tuple[str, str]:

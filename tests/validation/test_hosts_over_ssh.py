@@ -142,15 +142,22 @@ class Site:
         return subprocess.CompletedProcess(command, code, output.getvalue(), errors.getvalue())
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
+@contextlib.contextmanager
+def two_hosts(directory: Path) -> Iterator[Site]:
+    """Start the servers of two hosts, whose files are in the directory."""
     with ExitStack() as stack:
-        hosts = {name: Host(tmp_path / "hosts" / name, name) for name in NAMES}
+        hosts = {name: Host(directory / "hosts" / name, name) for name in NAMES}
         servers = {}
         for name, host in hosts.items():
-            (tmp_path / name).mkdir()
-            servers[name] = stack.enter_context(sshd(tmp_path / name, str(host.programs)))
-        yield Site(tmp_path, hosts, servers)
+            (directory / name).mkdir()
+            servers[name] = stack.enter_context(sshd(directory / name, str(host.programs)))
+        yield Site(directory, hosts, servers)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with two_hosts(tmp_path) as site:
+        yield site
 
 
 def steps(out: Path) -> dict[str, tuple[str, str]]:
