@@ -1,7 +1,7 @@
 """Bounds of the figures that host tools print: no tool counts beyond 64 bits."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 import msgspec
@@ -10,7 +10,8 @@ from validation.errors import LayerError
 
 T = TypeVar("T")
 _MOST: Final = 1 << 64
-_LONG: Final = re.compile(r"[0-9]{21,}(?:[. x].*)?", re.DOTALL)
+_DIGITS: Final = 21
+_LONG: Final = re.compile(rf"[0-9]{{{_DIGITS},}}(?:[. x].*)?", re.DOTALL)
 """A text that is a number of more digits than a counter of 64 bits has."""
 
 
@@ -27,28 +28,29 @@ def read_bounded(parse: Callable[[str], T], output: str) -> T:
         value = parse(output)
     except (ArithmeticError, ValueError) as error:  # Python refuses to convert more than 4,300 digits
         raise UnreadableFigure("a figure is not readable") from error
-    if not all(_is_bounded(figure) for figure in _figures(value)):
+    if not _is_bounded(value):
         raise UnreadableFigure("a figure is not readable")
     return value
 
 
-def _figures(value: object) -> Iterator[int | float | str]:
-    """Yield all numbers and texts in a parsed output."""
-    if isinstance(value, int | float | str):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, member in value.items():
-            yield from _figures(key)
-            yield from _figures(member)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for member in value:
-            yield from _figures(member)
-    elif isinstance(value, msgspec.Struct):
-        for name in value.__struct_fields__:
-            yield from _figures(getattr(value, name))
+def _is_bounded(value: object) -> bool:
+    """Return whether all numbers and texts in a parsed output are within the bounds."""
+    # no generators: each check reads the figures of all hosts
+    if isinstance(value, str):
+        return len(value) < _DIGITS or _LONG.fullmatch(value) is None
+    if isinstance(value, int | float):
+        return abs(value) <= _MOST  # False for inf and nan
+    if isinstance(value, Mapping):
+        return _are_bounded(value) and _are_bounded(value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return _are_bounded(value)
+    if isinstance(value, msgspec.Struct):
+        return _are_bounded([getattr(value, name) for name in value.__struct_fields__])
+    return True
 
 
-def _is_bounded(figure: float | str) -> bool:
-    if isinstance(figure, str):
-        return _LONG.fullmatch(figure) is None
-    return abs(figure) <= _MOST  # False for inf and nan
+def _are_bounded(values: Iterable[object]) -> bool:
+    for value in values:  # noqa: SIM110
+        if not _is_bounded(value):
+            return False
+    return True
