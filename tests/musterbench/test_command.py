@@ -74,9 +74,8 @@ def test_the_lab_benchmark_compares_the_operator_with_a_raw_client() -> None:
 
 
 @pytest.mark.lab
-@pytest.mark.parametrize(
-    ("rounds", "backlog"), [(1, ()), pytest.param(2, ("--backlog",), marks=pytest.mark.rare)]
-)
+@pytest.mark.rare  # a tool for developers, on a lab of its own
+@pytest.mark.parametrize(("rounds", "backlog"), [(1, ()), (2, ("--backlog",))])
 def test_kube_scheduler_and_the_operator_bind_pods_alternately(rounds: int, backlog: tuple[str, ...]) -> None:
     answer = bench(
         "lab",

@@ -270,7 +270,11 @@ def test_a_killed_supervisor_leaves_no_process_and_up_starts_again(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+# SIGTERM ends the process as SIGKILL does
+KILLED_BY = [signal.SIGKILL, signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.rare)]
+
+
+@pytest.mark.parametrize("number", KILLED_BY)
 def test_an_attached_lab_dies_with_its_owner(
     number: signal.Signals, tmp_path: Path, eventually: Eventually, processes_of: ProcessesOf
 ) -> None:
@@ -295,7 +299,7 @@ asyncio.run(main())
     eventually(lambda: processes_of(tmp_path) == [], "no process is left")
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", KILLED_BY)
 def test_an_up_that_is_killed_half_way_leaves_nothing(
     number: signal.Signals, tmp_path: Path, eventually: Eventually, processes_of: ProcessesOf
 ) -> None:
