@@ -54,6 +54,7 @@ esac
     # the vendor of the port eth1, which this machine does not have
     "cat": '[ "$*" != /sys/class/net/eth1/device/vendor ] || exec /bin/cat $HOST/vendor\nexec /bin/cat "$@"\n',
 }
+FACTS = {"os_family": "Debian", "pkg_mgr": "apt"}  # else each host learns them, in a second of processor time
 NETWORKS = {"data": {"cidr": "10.77.0.0/24"}}
 OTHERS = {"/etc/netplan/50-x.yaml": "network: {ethernets: {eth1: {dhcp4: true, optional: true}}}\n"}
 INTERFACES: dict[str, Any] = {"eth1": {"network": "data", "address": "10.77.0.2", "mtu": 9000}}
@@ -99,10 +100,13 @@ class Hosts:
         inventory = {"all": {"hosts": self.inventory, "vars": values}}
         (self.folder / "inventory.yml").write_text(yaml.safe_dump(inventory, sort_keys=False))
         path = f"{{{{ folder }}}}/bin:{self.folder / 'programs'}:{os.environ['PATH']}"
-        environment = {"environment": {"HOST": "{{ folder }}", "PATH": path}}
-        (self.folder / "play.yml").write_text(
-            yaml.safe_dump([one | {"hosts": "all", "gather_facts": False} | environment])
-        )
+        added = {
+            "hosts": "all",
+            "gather_facts": False,
+            "environment": {"HOST": "{{ folder }}", "PATH": path},
+            "pre_tasks": [{"ansible.builtin.set_fact": FACTS | {"cacheable": True}}],
+        }
+        (self.folder / "play.yml").write_text(yaml.safe_dump([one | added]))
         own = {
             "__host_network_directory": "{{ folder }}/way-back",
             "__host_network_manager": "netplan",
@@ -298,16 +302,12 @@ exec sh -c "$last"
 
 def test_no_host_begins_after_another_has_failed(tmp_path: Path) -> None:
     hosts = Hosts(tmp_path)
-    first, good, bad, last = (
-        hosts.add(name, host_network_interfaces={}) for name in ("first", "good", "bad", "last")
-    )
+    good, bad, last = (hosts.add(name, host_network_interfaces={}) for name in ("good", "bad", "last"))
     (bad / "links").unlink()
     included = {"ansible.builtin.include_role": {"name": "host_network", "tasks_from": "configure"}}
-    result = hosts.run(playbook() | {"serial": [1, 2], "tasks": [included]})
+    result = hosts.run(playbook() | {"serial": 2, "tasks": [included]})
     assert result.code != 0
-    assert [(each / "calls").exists() for each in (first, bad)] == [True, True]
-    assert not (last / "calls").exists()
-    assert good.exists()
+    assert [(each / "calls").exists() for each in (good, bad, last)] == [True, True, False]
 
 
 BROKEN = {"present": {"/etc/netplan/50-x.yaml": "network: {ethernets: {all: {match: {name: 'eth*'}}}}\n"}}
