@@ -42,7 +42,7 @@ def store(kubeconfig: Path, context: str, site: str, stages: Mapping[str, StageR
 
 
 def read(kubeconfig: Path, context: str, site: str) -> dict[str, StageRecord]:
-    """Return the stored records. The result is empty without a ConfigMap, or if the API server does not answer."""
+    """Return the stored records. If there is no ConfigMap, or the API server does not answer, the result is empty."""
     stages: dict[str, StageRecord] = {}
 
     async def get(transport: Transport) -> None:

@@ -82,9 +82,9 @@ def message_of(result: dict[str, Any]) -> str:
 
 
 def _unlogged(output: str) -> str:
-    """Return the output without log lines, unless it has no other lines.
+    """Return the output without log lines, or the whole output if it has only log lines.
 
-    They would hide the error in a short message.
+    Otherwise the log lines would hide the error in a short message.
     """
     lines = output.splitlines()
     return "\n".join([line for line in lines if not _LOGGED.match(line)] or lines)

@@ -55,7 +55,9 @@ class Fleet:
         self.left_out |= dict.fromkeys(causes, "not reached")
 
     def settle(self, stage: Stage, due: Collection[str] | None) -> None:
-        """If a stage is due on some of its hosts only, leave out its other hosts. `due` is None if it is due on all."""
+        """If a stage must run only on some of its hosts, leave out the others. `due` has these hosts; None means all
+        hosts.
+        """
         hosts = self.hosts_of(stage)
         is_part = due is not None and any(host in due and host not in self.left_out for host in hosts)
         self._done[stage.name] = {host: _DONE for host in hosts if is_part and due and host not in due}

@@ -27,7 +27,7 @@ class SiteInputs:
     bundle: Bundle | None
 
     def inventory(self, hosts: Collection[str]) -> dict[str, Any]:
-        """Return the inventory if the site had these hosts alone. Files of a bundle replace values of the site file."""
+        """Return the inventory of the site with only these hosts. Files of a bundle replace values of the site file."""
         site = self.site.with_hosts(hosts)
         built = inventory.build(site, self.state_dir)
         if self.bundle:
@@ -37,7 +37,7 @@ class SiteInputs:
         return built
 
     def of(self, stage: Stage, hosts: Collection[str], *, removal: bool = False) -> dict[str, str]:
-        """Return the digest of each input of a stage, or of its removal, if the site had these hosts alone."""
+        """Return the digest of each input of a stage, or of its removal, for the site with only these hosts."""
         roles = (stage.name, stages.teardown.STAGE.name) if removal else (stage.name,)
         values = inventory.stage_variables(self.inventory(hosts), *roles)
         return inputs_of(values, playbook.content_digest(stage, self.content))

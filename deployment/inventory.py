@@ -85,8 +85,8 @@ def directory_of(site: str, state_dir: Path | None) -> Path:
 def kubeconfig(site: Site, directory: Path) -> Path:
     """Return the kubeconfig that the site file names.
 
-    Without one, return the kubeconfig that DeepOps writes. If the site installs no Kubernetes, return the one in the
-    environment.
+    If it names none, return the kubeconfig that DeepOps writes. If the site installs no Kubernetes, return the
+    kubeconfig of the environment.
 
     So a site that installs Kubernetes never uses another cluster that the environment names.
     """

@@ -25,7 +25,7 @@ class Facts:
     `not_applicable` and `whole_site` are reasons to leave out the stage, or empty strings.
 
     `left_out` maps the hosts of the stage that the run leaves out to the reasons. `works_on` are all hosts of the
-    stage. `due` are the hosts on which the stage is not done with its present inputs. None means all hosts.
+    stage. `due` are the hosts on which the stage has not run with its present inputs; None means all hosts.
     """
 
     stage: Stage
@@ -129,7 +129,7 @@ def _verdict(facts: Facts, record: StageRecord | None, goal: str) -> tuple[str, 
 
 
 def _by_removal(facts: Facts, record: StageRecord | None) -> tuple[str, str]:
-    """Decide in a removal: a stage that was removed with the same inputs is not removed again.
+    """Return the decision in a removal. If a stage was removed with the same inputs, it is not removed again.
 
     Example: after the nodes were reset, no API server answers that could remove the orchestrator a second time.
     """

@@ -1,6 +1,7 @@
 """The contents of a bundle, derived from the site file, the compatibility matrix and the roles' variables.
 
-Nothing is listed here: URLs and names of packages are those of the roles, with the values that the site gives them.
+This module has no list of its own. It takes URLs and package names from the roles' variables, with the values of the
+site.
 """
 
 import subprocess

@@ -140,7 +140,7 @@ class Fetcher:
         raise FetchFailed(f"{url}: it is redirected more than {_REDIRECTS} times, the last time to {target}")
 
     def _local(self, url: str) -> Path | None:
-        """Return the file if the URL's mirror is a directory, else None. Raises FetchFailed."""
+        """If the URL's mirror is a directory, return the file in it. Otherwise return None. Raises FetchFailed."""
         if urlsplit(url).scheme not in {"http", "https"}:
             raise FetchFailed(
                 f"{url}: it is neither http nor https; a directory of this machine is a mirror's place"

@@ -35,11 +35,11 @@ class File(msgspec.Struct, frozen=True, order=True):
 
 
 class Item(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
-    """One thing that an installation needs.
+    """An artifact that an installation needs.
 
     `kind` is package, apt-repository, wheel, git, chart, image or file. `digest` is the digest at its origin if it
-    differs from the file's: a commit, or the digest of an image. `variable` is the role variable
-    that names this thing.
+    differs from the file's: a commit, or the digest of an image. `variable` is the role variable that names the
+    artifact.
     """
 
     kind: str
@@ -52,7 +52,7 @@ class Item(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
 
 
 class Missing(msgspec.Struct, frozen=True, order=True):
-    """A thing that could not be fetched, and why."""
+    """An artifact that could not be fetched, and the reason."""
 
     name: str
     why: str

@@ -1,8 +1,8 @@
 """The proof that a bundle is the one that was built: the digest of its manifest, or a signature beside the manifest.
 
-The manifest proves every file of a bundle, but no file of the bundle can prove the manifest. So its proof is
-transported separately: the digest that `muster bundle build` printed, or the signer's public key. The signature is the
-plain 64 bytes of Ed25519 over the manifest, so that openssl verifies it too.
+The manifest has the digest of every file of a bundle, but a changed bundle could have a changed manifest. So its proof
+is transported separately: the digest that `muster bundle build` printed, or the signer's public key. The signature is
+the plain 64 bytes of Ed25519 over the manifest, so openssl can verify it too.
 """
 
 import hashlib

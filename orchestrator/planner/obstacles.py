@@ -16,7 +16,7 @@ class Obstacle(Protocol):
 
 
 class StillCharged(NamedTuple):
-    """Terminating pods still use `amount` of a `bound` of the project.
+    """Terminating pods still use `amount` of the project's limit or quota.
 
     With a `model`, the bound is for GPUs of this model.
 

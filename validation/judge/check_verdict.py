@@ -123,11 +123,11 @@ class StepWatch:
         self._settling = Settling(within_ms=check.within_ms, hold_ms=check.hold_ms)
 
     def begin(self) -> Convergence | None:
-        """Begin the wait; return the result if there is one already."""
+        """Begin the wait. If the result is known already, return it."""
         return self._note(0)
 
     def follow(self, event: Event) -> Convergence | None:
-        """Apply the next event; return the result, if there is one now.
+        """Apply the next event. If the result is known now, return it.
 
         If the result is reached before the event, the event does not count.
         """
@@ -141,11 +141,11 @@ class StepWatch:
         return self._note(now_ms)
 
     def pass_time(self, now_ms: int) -> Convergence | None:
-        """Note that no event came until `now_ms` (time in the run). Return the result if there is one now."""
+        """Note that no event came until `now_ms` (time in the run). If the result is known now, return it."""
         return self._settling.pass_time(now_ms - self._started_ms)
 
     def remaining_ms(self, now_ms: int) -> int:
-        """Return the milliseconds until there is a result if no event comes."""
+        """Return the milliseconds after which the result is known if no event comes."""
         return self._settling.remaining_ms(now_ms - self._started_ms)
 
     def actual(self) -> Actual:
@@ -243,8 +243,8 @@ def judge_invariant(
 ) -> InvariantResult:
     """Return the verdict on an invariant: FAIL if it is violated, INCONCLUSIVE without a subject.
 
-    Without a subject, the result does not count. Exception: an invariant over limits is required and INCONCLUSIVE,
-    because its scenario sets such a limit on a project.
+    Without a subject, the result does not count. Invariants about limits are an exception: they are required, because
+    their scenario sets such a limit on a project.
     """
     unrun = judge_unrun(circumstances)
     if unrun is not None:
@@ -316,7 +316,7 @@ def waive(
 def blocks_later_checks(judgement: Judgement, *, is_step: bool, fail_fast: bool) -> bool:
     """Return whether later checks must not run.
 
-    With `fail_fast` these are all checks, otherwise those that build on the state of this step.
+    With `fail_fast`, no later check may run. Otherwise, only checks that build on the state of this step may not run.
     """
     return judgement.required and judgement.verdict not in ACCEPTABLE and (is_step or fail_fast)
 

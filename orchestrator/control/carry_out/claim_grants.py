@@ -222,7 +222,7 @@ class ClaimGrants:
     def deallocation(
         self, key: str, is_waiting: Callable[[str], bool]
     ) -> Callable[[], Awaitable[None]] | None:
-        """Return a call that releases the claim's devices; Return None if a pod uses the claim that is not pending
+        """Return a call that releases the claim's devices. Return None if a pod uses the claim and is not pending
         (`is_waiting`).
 
         The patch names the version of the claim, so a repetition does not release a later allocation.

@@ -36,9 +36,8 @@ class MemoryUnknown(ClaimNotReady):
 
 
 class MemoryLimits:
-    """Computes limits from the GpuNode, the published GPUs and the labels of a node.
-
-    Functions return these by the node's name.
+    """Computes limits from the GpuNode, the published GPUs and the labels of a node, which functions return by the
+    node's name.
 
     `warn` is called for pods that run without a limit.
     """

@@ -131,7 +131,7 @@ class Nominations:
             self._write(pod, assumed[uid], urgent=False)
 
     def _is_written(self, uid: str, place: Placement | None) -> bool:
-        """Return whether the pod has this nomination or a write of it runs.
+        """Return whether the pod has this nomination, or a request is writing it.
 
         The next decision repeats a forbidden write.
         """

@@ -282,7 +282,7 @@ class Reservations:
         return reservation is None or reservation.is_finished or reservation.is_ending
 
     def _waits_for(self, attached: tuple[GpuReservation, ...]) -> str:
-        """Create the missing reservation pods. Return the reason why the pod has to wait, "" if it need not."""
+        """Create the missing reservation pods. Return the reason why the pod must wait; "" if it need not wait."""
         problem = next((reservation.problem for reservation in attached if reservation.problem), "")
         if problem:
             raise ClaimNotReady(problem)

@@ -112,7 +112,7 @@ class Claims:
                     del self._requested[key]
 
     async def _step(self, key: Key, node: str, uid: str) -> str:
-        """Do the next step for one PVC. Return the reason why the pod has to wait, "" if it need not."""
+        """Do the next step for one PVC. Return the reason why the pod must wait; "" if it need not wait."""
         claim = self._volumes.claim(key)
         name = key[1]
         if claim is None:

@@ -13,8 +13,9 @@ Pending pods count with these exceptions:
 A running pod counts for the same set of nodes as when it was pending. Otherwise a share would rise when a pod starts,
 and fall when the pod is reclaimed.
 
-Demand that cannot be served would raise a project's fair share at the expense of other projects. For nested and
-disjoint sets of nodes the bound is exact; other overlapping sets are bounded by their union.
+Demand that cannot be served would raise a project's fair share at the expense of other projects. If two sets of nodes
+overlap and neither contains the other, they are bounded by the capacity of their union. For all other sets, the bound
+is exact.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

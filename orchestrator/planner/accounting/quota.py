@@ -77,10 +77,11 @@ def gpu_model_excess(
     projects: Mapping[str, tuple[str | None, int | None, Mapping[str, int]]],
     capacity_gpu_milli: Mapping[str, int],
 ) -> str | None:
-    """Return the message of `quota_excess` for the quotas of GPU models: of one project, of a department's projects, of
-    all projects.
+    """Return the message of `quota_excess` for the quotas of GPU models. Each project, each department and the whole
+    cluster is checked.
 
-    `projects` maps a name to (parent, total quota, quota by model), `capacity_gpu_milli` a model to its total.
+    `projects` maps a name to (parent, total quota, quota by model). `capacity_gpu_milli` maps a model to the GPUs of
+    the cluster.
     """
     totals: dict[tuple[str, str | None], int] = {}
     for name in sorted(projects):

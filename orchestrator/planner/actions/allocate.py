@@ -82,9 +82,7 @@ def _allocate(session: Session, level: EntitlementTier) -> Explainer:
 def _by_queue(
     nominees: Iterable[Workload], waiting: Iterable[Workload]
 ) -> tuple[list[Workload], list[Workload]]:
-    """Divide the nominees: those ahead of all waiting workloads of their project, and those behind at least one of
-    them.
-    """
+    """Return the nominees that are ahead of all waiting workloads of their project, and the other nominees."""
     ahead: list[Workload] = []
     behind: list[Workload] = []
     first: dict[str, tuple[int, int, str, str]] = {}

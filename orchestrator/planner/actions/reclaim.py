@@ -195,8 +195,8 @@ class MovesWithinQuota:
         return None
 
     def _lost(self, losses: Losses) -> set[str] | None:
-        """Return the ids of the running pods of those victims that fit nowhere else. None if migrations cannot replace
-        an eviction.
+        """Return the ids of the running pods of the victims that fit on no other node. Return None if migrations cannot
+        replace an eviction.
 
         Migrations free no GPUs, so the free GPUs of all nodes together must be enough for the smallest of these
         victims.

@@ -171,11 +171,11 @@ class ReservationPolicy(ReclaimPolicy):
 def _claim(session: Session, workload: Workload, chunk: Chunk) -> tuple[EntitlementTier | None, bool]:
     """Return the tier of the chunk, and whether a limit of the project delays it.
 
-    The tier is None if the project is not entitled to the request, or if a limit or quota excludes it. Workloads of
-    the project that are behind this one in the queue do not count.
+    The tier is None if the project is not entitled to the request, or if a limit or quota excludes the chunk. For both,
+    workloads of the project that are behind this workload in the queue do not count.
 
-    If running non-preemptible workloads behind this one in the queue use up a limit or quota that this workload needs,
-    these workloads must end first. Then the second value is true, and the scheduler reserves no nodes yet.
+    The second value is true if running non-preemptible workloads behind this workload in the queue use up a limit or
+    quota that it needs. These must end first, so the scheduler reserves no nodes yet.
     """
     checkpoint = session.ledger.checkpoint()
     behind = [

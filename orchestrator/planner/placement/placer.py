@@ -362,7 +362,9 @@ class Placer:
         return not self._reservations or self._reservations.lets(account, workload, pod, devices, later=later)
 
     def _is_model_of_others(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
-        """Return whether only other projects have a quota for the node's GPU model. Any other node is then better."""
+        """Return whether only other projects have a quota for the node's GPU model. If so, nodes with other GPUs are
+        tried first.
+        """
         if account.model not in self._models_with_quota or not pod.request.gpu_milli:
             return False
         return not within_quota(self.ledger, workload, pod.request.gpu_milli, account.model)

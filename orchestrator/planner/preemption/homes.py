@@ -73,7 +73,7 @@ class Homes:
         return self._kinds[index], bool(self._pinned >> index & 1)
 
     def kind_of_place(self, item: Lifted) -> tuple[object, ...]:
-        """Return a key of the pod. The migration of either of two pods with equal keys has the same effect."""
+        """Return a key of the pod. If two pods have equal keys, it does not matter which of them migrates."""
         account = self._ledger.by_name[item.pod.node or ""]
         residents = self.on(account.position)
         device_states = [
@@ -83,7 +83,7 @@ class Homes:
         return (account.position, self._kinds[self._order[id(item)]], *sorted(device_states))
 
     def kind_waiting(self, item: Lifted) -> int:
-        """Return a key that is equal for pods with equal needs; -1 for pods of the preemptor."""
+        """Return a key of the amounts that a migrated pod needs; -1 for pods of the preemptor."""
         return self._kinds[self._order[id(item)]] if item.candidate is not None else -1
 
     def at(self, position: int) -> tuple[object, ...]:

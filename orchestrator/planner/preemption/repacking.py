@@ -313,7 +313,9 @@ class _Repacking:
         return False
 
     def _put_down_at_home(self) -> Lifted | None:
-        """Place all remaining pods on their original placements. If one does not fit, undo this and return the pod."""
+        """Place all remaining pods on their original placements. If a pod does not fit, undo all of these placements
+        and return the pod.
+        """
         checkpoint = self._ledger.checkpoint()
         for item in self._homes.items():
             where = self._session.placer.original_placement(item.workload, item.pod)
@@ -324,7 +326,7 @@ class _Repacking:
         return None
 
     def _choices(self, item: Lifted, placements: Sequence[_Place]) -> Iterator[Placement]:
-        """Yield the possible placements of the pod, for a migrated pod those that displace the fewest pods first."""
+        """Yield the possible placements of the pod. For a migrated pod, placements that displace few pods come first."""
         placer = self._session.placer
         home = (item.pod.node, frozenset(item.pod.devices)) if item.candidate is not None else None
         choices: list[tuple[int, Placement]] = []

@@ -73,7 +73,7 @@ def as_it_ran(workload: Workload, lost: Collection[str]) -> Workload:
 
 
 def parts_of_victim(workload: Workload, evicted: Collection[str]) -> deque[Chunk]:
-    """Return the evicted pods of the workload, in the chunks in which they can start elsewhere."""
+    """Return the evicted pods of the workload, divided in chunks. Each chunk can start on another node."""
     core, elastic = held_parts(workload)
     pods = [(pod,) for pod in (*core, *elastic) if pod.id in evicted]
     if _keeps_running(workload, evicted):

@@ -39,7 +39,8 @@ _LOST_IN_CLASS_0_GPU_NS = 600 * 1_000_000_000
 
 
 def victim_order(victim: Victim, lost_gpu_ns: int) -> VictimKey:
-    """Return the sort key of a victim in its project: lowest priority, elastic pods, least lost time, youngest first.
+    """Return the sort key of a victim in its project. The lowest priority comes first, then elastic pods, the least
+    lost time, and the youngest workload.
 
     A workload keeps its age when it restarts, so that the same workload is not evicted repeatedly.
     """

@@ -273,7 +273,7 @@ class Explainer:
 
 
 def _closing(hindrances: Iterable[Hindrance], nodes: NodeSet) -> list[Hindrance]:
-    """Return the hindrances that exclude nodes, without those that exclude no additional node."""
+    """Return the hindrances in order, without hindrances whose nodes are excluded by earlier ones already."""
     closing: list[Hindrance] = []
     for hindrance in hindrances:
         if nodes & hindrance.closed:

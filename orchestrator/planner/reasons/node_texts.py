@@ -219,7 +219,9 @@ def fragmented(
 
 
 def _short_together(asking: Asking, free: Amounts, short_scalar: tuple[str, int, int] | None) -> str:
-    """Return the resource other than GPUs of which all nodes together have too little for the pods, as text; or ""."""
+    """Return, as text, the first resource other than GPUs of which all nodes together have too little for the pods; ""
+    if there is none.
+    """
     if short_scalar is not None:
         name, requested, left = short_scalar
         free_text = scalar_number(name, left)

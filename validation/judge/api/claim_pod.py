@@ -1,8 +1,8 @@
 """Judges the pod of Google's page: both of its containers use the one GPU of a ResourceClaim, and the pod ends
 successfully.
 
-Sources: the API server has the allocation of the claim, with its device and its pod. The kubelet has the end and the
-output of the containers. The node's agent reports the GPUs that the kubelet gave the pod.
+There are three sources. The API server has the allocation of the claim, with its device and its pod. The kubelet has
+the exit codes and the output of the containers. The node's agent reports the GPUs that the kubelet gave the pod.
 """
 
 import re
@@ -158,7 +158,9 @@ def _device(claim: Json, pod: Json, uid: object) -> str:
 
 
 def _contradicts(documents: Sequence[Json], seen: Sequence[GpusSeen]) -> str:
-    """Return how a kubelet contradicts: it gave the pod several GPUs, or a GPU of another node. Empty if none does."""
+    """Return the contradiction of a kubelet, which gave the pod several GPUs, or a GPU of another node. Empty if there
+    is none.
+    """
     name = f"{DRA_NAMESPACE}/{POD}"
     node = at(documents[4], "spec", "nodeName")
     for event in seen:

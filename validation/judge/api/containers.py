@@ -1,7 +1,8 @@
 """Judges the output of the command line for a running container: its log, and the answers of a shell in it.
 
-Only the digests of a log's lines are compared, so that a record has no output of a job. A job writes the name of its
-own pod into a volume. That name differs in each run, so a job with another volume cannot read it.
+Only the digests of a log's lines are compared, so that a record contains no output of a job. To test a volume, one job
+writes the name of its own pod into it, and another job reads the name. The name differs in each run, so a job that
+reads it has the same volume.
 """
 
 import hashlib
@@ -75,7 +76,7 @@ def claim_path(project: str, name: str = CLAIM) -> str:
 def object_path(view: str) -> str:
     """Return the path of the object that the API server is asked for after the command of a view.
 
-    It is the PVC of the job, the snapshot, or the pods of the job; empty if none is asked for.
+    It is the path of the job's PVC, of the snapshot, or of the job's pods. Empty if the view needs no such object.
     """
     kind = kind_of(view)
     if kind not in (*VOLUMES, SNAPSHOT, MOUNTS):
@@ -197,7 +198,7 @@ def _last_object(during: Sequence[Event], view: str) -> object:
 
 
 def _wrong_content(answer: AnswerSeen, written: AnswerSeen, earlier: Sequence[Event], state: State) -> str:
-    """Return the fault of the text that the job read, or of the job that wrote it. Empty if there is none."""
+    """Return the fault of the text that the job read, or of the job that wrote the text. Empty if both are right."""
     kind, (_, workload), writer = kind_of(answer.view), job_of(answer.view), job_of(written.view)
     words, nodes, content = answer.output.split(), _running(state, answer.view), written.output.strip()
     if not words or words[-1] not in nodes:

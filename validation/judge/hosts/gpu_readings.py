@@ -63,7 +63,9 @@ _MEMORY_FLAGS: Final[dict[str, tuple[Callable[[HostGpu], bool | None], Repair]]]
 
 
 def judge_throttles(hosts: Mapping[str, HostGpus]) -> Judgement:
-    """Judge whether no GPU has clocks that hardware slows down. A GPU that does not report this is INCONCLUSIVE."""
+    """Judge whether no hardware slows down the clocks of a GPU. If a GPU does not report this, the verdict is
+    INCONCLUSIVE.
+    """
     wrong = [
         needs(f"{place} is throttled: {', '.join(gpu.throttles)}", Repair.COOLING)
         for place, gpu in all_gpus(hosts)
@@ -87,8 +89,8 @@ def judge_pcie(
 ) -> Judgement:
     """Judge whether each link has its generation and width. The link of an idle GPU can be slow, so it proves nothing.
 
-    `samples` are readings under load. A reading with the full generation proves the link of a GPU that was idle before.
-    A lower generation under load is a fault.
+    `samples` are readings under load. If a sample of a GPU has the full generation, its link is proven, even if the
+    link was slow while the GPU was idle. A lower generation under load is a fault.
     """
     gpus = all_gpus(hosts)
     if not gpus:

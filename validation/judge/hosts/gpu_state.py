@@ -147,7 +147,7 @@ def judge_alike(hosts: Mapping[str, HostGpus]) -> Judgement:
 
 
 def _spoken(gpu: HostGpu) -> set[str]:
-    """Return the paths of the elements that have a value, without those that not all GPUs of a model have."""
+    """Return the paths of the elements that have a value. Elements that only some GPUs of a model have are left out."""
     return {path for path, text in gpu.elements if text and text not in SILENT and not VARIES.search(path)}
 
 

@@ -127,7 +127,9 @@ class _State:
         return outcome == Outcome.WORKS
 
     def examine(self, queue: list[int]) -> Search:
-        """Add the hosts of the queue to the clean ones, in portions. If a portion fails, name its first faulty host."""
+        """Test the hosts of the queue together with the clean hosts, in portions. If a portion works, its hosts are
+        clean too. If it fails, name its first faulty host.
+        """
         fails = True  # the test of all hosts has failed
         while queue:
             size = _portion(self.hosts, len(queue), self.found, fails)
@@ -164,7 +166,8 @@ class _State:
     def name(self, host: int, clean: Sequence[int]) -> Search:
         """Find the fault of a host that does not work with the clean ones.
 
-        A sick host works with neither half of the clean hosts. Any other host has one partner that it does not reach.
+        If the host works with neither half of the clean hosts, the host itself is sick. Otherwise there is one clean
+        host that it does not reach.
         """
         self.found += 1
         half = len(clean) // 2
@@ -232,7 +235,8 @@ def bits(mask: int) -> Iterator[int]:
 def _portion(hosts: int, unknown: int, found: int, fails: bool) -> int:
     """Return the number of unknown hosts that a test adds, so that the probability of success is about one half.
 
-    Each further fault is assumed to be half as likely. `fails`: at least one fault is among the unknown hosts.
+    The calculation assumes that each further fault is half as likely. `fails`: at least one of the unknown hosts has a
+    fault.
     """
     least = int(fails)
     most = max(least, faults_at_most(hosts) - found)

@@ -9,7 +9,7 @@ T = TypeVar("T")
 def median(values: list[int]) -> int:
     """Return the median.
 
-    For an even number of values it is the higher of the two in the middle, and 0 without values.
+    For an even number of values, return the higher of the two in the middle. Without values, return 0.
     """
     ordered = sorted(values)
     return ordered[len(ordered) // 2] if ordered else 0
