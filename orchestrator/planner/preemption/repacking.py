@@ -326,7 +326,7 @@ class _Repacking:
         return None
 
     def _choices(self, item: Lifted, placements: Sequence[_Place]) -> Iterator[Placement]:
-        """Yield the possible placements of the pod. For a migrated pod, placements that displace few pods come first."""
+        """Yield the possible placements of the pod, for a migrated pod those that displace the fewest pods first."""
         placer = self._session.placer
         home = (item.pod.node, frozenset(item.pod.devices)) if item.candidate is not None else None
         choices: list[tuple[int, Placement]] = []
