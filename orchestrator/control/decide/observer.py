@@ -210,7 +210,9 @@ class Observer:
 
     @asynccontextmanager
     async def running(self) -> "AsyncIterator[asyncio.TaskGroup]":
-        """Run the reflectors; the block begins after all first lists. If a reflector fails, the block is canceled."""
+        """Run the reflectors while the block runs. The block begins when every reflector has listed its objects. If a
+        reflector fails, the block is canceled.
+        """
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(reflector.run()) for reflector in self._reflectors()]
             for reflector in self._reflectors():
@@ -242,7 +244,9 @@ class Observer:
         return {uid for cache in self._caches() for uid in (*cache.objects, *cache.undecodable)}
 
     def device_resources(self) -> frozenset[str]:
-        """Return the extended resource names of DeviceClasses: by them, pods without a ResourceClaim get devices."""
+        """Return the extended resource names of DeviceClasses. Pods without a ResourceClaim request devices by these
+        names.
+        """
         classes = self.dynamic[0].objects.values() if self.dynamic else ()
         names = (each.spec.extended_resource_name for each in classes if isinstance(each, DeviceClass))
         return frozenset(name for name in names if name)

@@ -174,8 +174,8 @@ class Quarantine:
     ) -> Plan | None:
         """Return the plan without the culprits, or None.
 
-        The running pods of the culprits keep their devices, in the first form that the planner accepts. None if it
-        raises with every form.
+        The running pods of the culprits keep their devices, in the first form that the planner accepts. If the planner
+        raises with every form, return None.
         """
         for as_foreign in (False, True):
             try:
@@ -247,8 +247,8 @@ class _Search:
     def culprits(self, kind: str, suspects: Collection[Key]) -> tuple[list[Key], list[Key]]:
         """Return the culprits of one kind, and the untried objects. Without the culprits, the planner does not raise.
 
-        `suspects` were culprits before and are tried first. If the planner raises without any object of the kind, both
-        results are empty.
+        `suspects` were culprits before and are tried first. If the planner raises even without all objects of the kind,
+        both results are empty.
         """
         self._plans, self._last = self._max_plans, self._first
         everything = [_key(item) for item in _of_kind(self._snapshot, kind)]

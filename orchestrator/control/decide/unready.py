@@ -46,8 +46,8 @@ class UnreadyPods:
         self._failures[uid] = _Failure(node, why, self._clock() + seconds, times, in_all)
 
     def read(self, is_waiting: Callable[[str], bool]) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """Return for one decision, by pod uid, the reasons of pods that are put off, and the nodes that pods must not
-        get.
+        """Return, for one decision and by pod uid, the reasons of pods that are put off, and the nodes that a pod must
+        not get.
 
         Remove pods that are no longer pending.
         """

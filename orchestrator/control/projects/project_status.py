@@ -28,8 +28,8 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """Whether a project accepts workloads: `problem` is "" if it does; `otherwise` is the condition's reason if it
-    does not.
+    """Whether a project accepts workloads. If it does, `problem` is "". If it does not, `otherwise` is the reason of
+    the condition.
     """
 
     otherwise: str
