@@ -1,4 +1,4 @@
-"""The API server's own counters: writes, and ended watches; and its garbage collection."""
+"""Reads the API server's counters of writes and ended watches, and starts its garbage collection."""
 
 import re
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def _on_a_node(function: _Command) -> Callable[..., None]:
-    """Return a command that calls the function with the GPUs of the node in the options, and with the other options."""
+    """Return a command that calls the function with the GPUs of the chosen node, and with the other options."""
 
     @lab_options
     @click.option("--node", help="Name of the node; needed if several have GPUs.")

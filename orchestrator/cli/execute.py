@@ -1,4 +1,4 @@
-"""`muster exec`, `muster bash` and `muster attach`: into the containers of a job."""
+"""`muster exec`, `muster bash` and `muster attach`: connect the terminal to a container of a job."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
@@ -42,7 +42,7 @@ class CommandOfAContainer(Command):
 
 
 def container_options(default_patience: str) -> Callable[[Function], Function]:
-    """Return the options that choose a container, and say how long to wait for it."""
+    """Return the options that choose a container and the time to wait for it."""
 
     def decorate(function: Function) -> Function:
         for option in (

@@ -1,7 +1,7 @@
-"""The node constraints of a pod's PVCs: only some nodes can use a volume. Pure.
+"""The node constraints of a pod's PVCs, because only some nodes can use a volume. Pure.
 
-A PVC with a volume has the volume's node affinity. If a PVC has no volume and its StorageClass waits for the first
-consumer, it has the topologies that the class allows.
+The constraint of a PVC with a volume is the volume's node affinity. If a PVC has no volume and its StorageClass waits
+for the first consumer, its constraint is the topologies that the class allows.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
 """A working tree inside the container: an init container unpacks it from a Secret of the job before the start.
 
-The archive is a Secret, because members of a project may create Secrets. ConfigMaps are for its administrators: among
-them are the templates, which change the jobs of other members. The init container runs `tar` of the job's own image.
+The archive is a Secret, because members of a project may create Secrets. They may not create ConfigMaps, because
+templates are ConfigMaps and change the jobs of other members. The init container runs `tar` of the job's own image.
 """
 
 from base64 import b64encode

@@ -216,7 +216,7 @@ class _Translator:
             self._words += ["--project", project]
 
     def _size(self, _: Collection[str]) -> None:
-        """Find nodes, tasks and GPUs of each node."""
+        """Find the number of nodes, and the tasks and GPUs of each node."""
         job, read = self._job, self._read
         nodes, tasks = read("nodes", values.parse_nodes, 0), read("ntasks", values.parse_number, 0)
         per_node = read("ntasks-per-node", values.parse_number, 0)
