@@ -1,4 +1,4 @@
-"""Computes the reasons of pending pods, also of workloads that a decision left out because the planner raised an error."""
+"""Computes the reasons of pending pods, also of pods that a decision left out because the planner raised an error."""
 
 from collections.abc import Collection, Mapping
 from typing import Final

@@ -285,7 +285,9 @@ class ReclaimPolicy:
         return session.limits.may_evict(victim.pods for victim, _ in losses)
 
     def accepts(self, session: Session, workload: Workload, losses: Losses) -> bool:
-        """Return whether maximums and limits are kept, and no losing side is served worse than the preemptor's."""
+        """Return whether maximums and limits are kept, and no losing side gets less of its fair share than the
+        preemptor's side.
+        """
         victims = [victim for victim, _ in losses]
         return (
             session.limits.may_evict(victim.pods for victim in victims)
@@ -352,7 +354,7 @@ class ReclaimPolicy:
         )
 
     def _leaves_balance(self, reclaimer: Workload, victims: Sequence[Victim]) -> bool:
-        """Return whether, after the evictions, no losing side is served worse than the preemptor's side."""
+        """Return whether, after the evictions, no losing side gets less of its fair share than the preemptor's side."""
         requested = chunk_amounts(self._session.next_chunk(reclaimer))
         for project in sorted({victim.workload.project for victim in victims}):
             ours, theirs = self._divergence_point(reclaimer.project, project)
