@@ -1,8 +1,8 @@
 """Stops interactive workloads that run longer than their project allows, after a warning.
 
-No state is stored: the start of a workload is in its pod, and the stop is in an annotation of the workload. So a
-restart of the operator changes nothing. To stop a workload, the operator scales a StatefulSet to zero and marks it, or
-gives a Job an expired deadline. Both are shown as TimedOut, and stay until a user deletes or resumes them.
+No state is stored: the start of a workload is in its pod, and the stop is in an annotation of the workload. To stop a
+workload, the operator scales a StatefulSet to zero and marks it, or gives a Job an expired deadline. Both are shown as
+TimedOut, and stay until a user deletes or resumes them.
 """
 
 import logging
