@@ -101,8 +101,9 @@ def page() -> str:
 
 _HEAD: Final = """# Forms of a record
 
-`make docs` writes this page. A line of `events.jsonl` is an `Entry`, and its event is an `Event`. The name of both is a
-key and its value, such as `entry=observed`. `report.json` is a `Report`, and `statement.json` is an `Envelope`.
+`make docs` writes this page. A line of `events.jsonl` is an `Entry`, and its event is an `Event`. Each kind of them has
+the name of the key and value that distinguish it, such as `entry=observed`. `report.json` is a `Report`, and
+`statement.json` is an `Envelope`.
 
 | form | value |
 |---|---|
@@ -112,10 +113,10 @@ key and its value, such as `entry=observed`. `report.json` is a `Report`, and `s
 | `[]s` | array, here of texts |
 | `{}i` | object with any keys, here of integers |
 | `i?` | an integer or `null` |
-| `key~` | the key may be absent; any other must be there, and no key more |
+| `key~` | the key may be absent. All other keys must be present, and there are no further keys |
 
-All are in canonical form (RFC 8785): the keys are sorted, each is there once, and there are no spaces. A line of the
-log ends with one line feed.
+All objects are in canonical form (RFC 8785), with sorted keys, each key once, and without spaces. A line of the log
+ends with one line feed.
 
 | object | keys |
 |---|---|
