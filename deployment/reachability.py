@@ -35,7 +35,7 @@ class Problem:
 
 
 def problems(hosts: Mapping[str, dict[str, Any]], progress: Reporter) -> list[Problem]:
-    """Log in to every SSH host of an inventory. Returns every problem, after reporting it."""
+    """Log in to every SSH host of an inventory. Report every problem, and return all of them."""
     reached = {name: values for name, values in hosts.items() if values["ansible_connection"] == "ssh"}
     if not reached:
         return []

@@ -75,7 +75,7 @@ class Site:
         return dict(self.data.get("hosts", {}))
 
     def with_hosts(self, names: Collection[str]) -> "Site":
-        """Return the site as it would be with these of its hosts alone."""
+        """Return the same site with only these of its hosts."""
         document = copy(self.document)
         hosts = {name: host for name, host in self.hosts.items() if name in names}
         document.data = {**self.data, "hosts": hosts}

@@ -68,7 +68,7 @@ def is_loopback(address: str) -> bool:
 def _is_this_machine(site: Site, host: dict[str, Any]) -> bool:
     """Return whether SSH to a loopback address reaches this machine.
 
-    With a port or a jump host, it reaches another one.
+    With a port or a jump host, SSH reaches another machine.
     """
     jump = host.get("jump", site.get("access", "jump"))
     port = host.get("port", site.get("access", "port", default=22))

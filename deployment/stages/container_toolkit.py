@@ -10,7 +10,7 @@ from deployment.stages.words import hosts_on_removal
 
 
 class ContainerToolkit(StageDefinition):
-    """The four packages of one release, and the entry of NVIDIA's runtime in the configuration of the container
+    """The stage that installs four packages of one release, and adds NVIDIA's runtime to the settings of the container
     runtime.
     """
 

@@ -24,7 +24,7 @@ _FULL: Final = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}")
 
 
 class Deepops(StageDefinition):
-    """Works on all hosts, from the controller and in an environment of its own."""
+    """The stage that installs Kubernetes on all hosts. It runs on the controller, in its own Python environment."""
 
     name: ClassVar[str] = "deepops"
     needs: ClassVar[tuple[str, ...]] = ("versions", "deepops")

@@ -9,7 +9,7 @@ from deployment.stages.words import hosts_on_removal
 
 
 class Docker(StageDefinition):
-    """Applies where Kubernetes runs its containers in Docker."""
+    """The stage for sites where Kubernetes runs its containers in Docker."""
 
     name: ClassVar[str] = "docker"
 

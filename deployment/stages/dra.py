@@ -21,7 +21,7 @@ _NO_WAY_BACK: Final = "the driver keeps checkpoints on the nodes that an older o
 
 
 class Dra(StageDefinition):
-    """A chart of Helm; nodes with GPUs get the label that its DaemonSet looks for."""
+    """The stage that installs the driver's Helm chart, and labels nodes with GPUs for the DaemonSet of the chart."""
 
     name: ClassVar[str] = "dra"
     host_group: ClassVar[str] = "gpu"

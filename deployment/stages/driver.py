@@ -14,7 +14,9 @@ _NVLINK_5: Final = frozenset({"dgx-b200", "hgx-b200"})
 
 
 class Driver(StageDefinition):
-    """A branch of the driver that the matrix has for the model and the system of each host."""
+    """The stage that installs a branch of the driver. The matrix must list it for the model and the system of each
+    host.
+    """
 
     name: ClassVar[str] = "driver"
     needs: ClassVar[tuple[str, ...]] = ("versions", "driver")

@@ -17,7 +17,9 @@ _QUEUES: Final = {8: "8q", 4: ""}
 
 
 class Nexus(StageDefinition):
-    """Renders a configuration file for each switch. It sends the files to the switches only with `nexus_push`."""
+    """The stage that renders a configuration file for each switch. It sends them to the switches only with
+    `nexus_push`.
+    """
 
     name: ClassVar[str] = "nexus"
     needs: ClassVar[tuple[str, ...]] = ("network", "switches")

@@ -8,7 +8,7 @@ from deployment.stages.words import hosts_on_removal
 
 
 class NfsClient(StageDefinition):
-    """Applies where Trident makes volumes."""
+    """The stage for sites where Trident makes volumes."""
 
     name: ClassVar[str] = "nfs_client"
     needs: ClassVar[tuple[str, ...]] = ("versions", "trident")

@@ -28,7 +28,7 @@ _MTU_OF_JUMBO_FRAMES: Final = 9000
 
 
 class Ontap(StageDefinition):
-    """An SVM with interfaces, exports and an account of Trident's own, over REST."""
+    """The stage that prepares an SVM with interfaces, exports and an account for Trident, over REST."""
 
     name: ClassVar[str] = "ontap"
     needs: ClassVar[tuple[str, ...]] = ("storage", "ontap")

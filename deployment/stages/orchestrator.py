@@ -20,7 +20,7 @@ MUSTER: Final = [
 
 
 class Orchestrator(StageDefinition):
-    """Definitions, rights and settings, and the operator unless it runs elsewhere."""
+    """The stage that installs definitions, rights and settings, and the operator unless it runs elsewhere."""
 
     name: ClassVar[str] = "orchestrator"
     on_cluster: ClassVar[bool] = True

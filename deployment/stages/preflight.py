@@ -12,7 +12,7 @@ from deployment.stages.words import count
 
 
 class Preflight(StageDefinition):
-    """Compares the hosts with the site file. It changes nothing."""
+    """The stage that compares the hosts with the site file. It changes nothing."""
 
     name: ClassVar[str] = "preflight"
     looks_only: ClassVar[bool] = True

@@ -7,7 +7,7 @@ from deployment.stages.definition import StageDefinition
 
 
 class RemoveNode(StageDefinition):
-    """Works from the controller on one host, with the kubespray of the stage deepops."""
+    """The stage that removes one host. It runs on the controller, with the kubespray of the stage deepops."""
 
     name: ClassVar[str] = "remove_node"
     host_group: ClassVar[str] = "cluster"

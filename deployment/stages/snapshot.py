@@ -6,7 +6,7 @@ from deployment.stages.definition import StageDefinition
 
 
 class Snapshot(StageDefinition):
-    """Reads etcd on a host of the control plane, and leaves files in the directory of the run."""
+    """The stage that reads etcd on a host of the control plane, and writes files into the directory of the run."""
 
     name: ClassVar[str] = "snapshot"
 

@@ -6,7 +6,7 @@ from deployment.stages.definition import StageDefinition
 
 
 class Teardown(StageDefinition):
-    """Refuses a removal that is not confirmed. It changes nothing."""
+    """The stage that refuses a removal without confirmation. It changes nothing."""
 
     name: ClassVar[str] = "teardown"
     looks_only: ClassVar[bool] = True

@@ -25,7 +25,9 @@ _OVER_ISCSI: Final = frozenset({"ontap-san"})
 
 
 class Trident(StageDefinition):
-    """Installs a release of Trident by its operator, then backends, classes and the objects for volume snapshots."""
+    """The stage that installs Trident by its operator, then backends, storage classes and the objects for volume
+    snapshots.
+    """
 
     name: ClassVar[str] = "trident"
     needs: ClassVar[tuple[str, ...]] = ("versions", "trident")
