@@ -13,7 +13,7 @@ _WITHOUT: Final = {"verify_gpus": "false", "verify_job_gpus": "0"}
 
 
 class Verify(StageDefinition):
-    """Examines the nodes, and runs a job on the cluster for each purpose of the site."""
+    """The stage that examines the nodes, and runs a job on the cluster for each purpose of the site."""
 
     name: ClassVar[str] = "verify"
     looks_only: ClassVar[bool] = True
