@@ -7,7 +7,7 @@ from deployment.stages.definition import StageDefinition
 
 
 class Bundle(StageDefinition):
-    """The stage for installations with `--bundle`. The bundle sets the variables of the role (`deployment.bundle.use`)."""
+    """The stage for installations with `--bundle`, which sets the variables of the role (`deployment.bundle.use`)."""
 
     name: ClassVar[str] = "bundle"
 

@@ -21,7 +21,7 @@ _Interfaces = Mapping[str, Mapping[str, Any]]
 
 
 class HostNetwork(StageDefinition):
-    """The stage for hosts with `interfaces`. If a host is unreachable after a change, it restores its former network."""
+    """The stage for hosts with `interfaces`. A host that is unreachable after a change restores its former network."""
 
     name: ClassVar[str] = "host_network"
 
