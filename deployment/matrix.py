@@ -31,6 +31,18 @@ def deepops_row(release: str) -> dict[str, Any] | None:
     return next((row for row in tables()["deepops"] if row["release"] == release), None)
 
 
+def device_plugin_row(release: str) -> dict[str, Any] | None:
+    """Return the row of a release of NVIDIA's device plugin."""
+    return next((row for row in tables()["device_plugin"] if row["release"] == release), None)
+
+
+def images_of(stage: str, release: str) -> list[str]:
+    """Return the images of a stage's release; empty if the matrix does not know them."""
+    minor = ".".join(release.split(".")[:2])
+    rows = (row for row in tables()["images"] if row["of"] == stage and within(release, row["release"]))
+    return [image.format(release=release, minor=minor) for row in rows for image in row["images"]]
+
+
 def within(release: str, specifier: str) -> bool:
     """Return whether a release is in a range. A patch of ONTAP (9.16.1P2) counts as its release.
 

@@ -17,7 +17,6 @@ EXTRA: Final = ("vars", "deepops_extra_variables")
 _KEYS: Final = {
     "container_toolkit_version": "versions.container_toolkit",
     "deepops_commit": "deepops.commit",
-    "deepops_device_plugin": "deepops.device_plugin",
     "deepops_docker_version": "versions.docker",
     "deepops_gpu_operator_enabled": "deepops.gpu_operator",
     "deepops_kubernetes": "versions.kubernetes",
@@ -29,6 +28,7 @@ _KEYS: Final = {
     "deepops_served": "bundle.files_url and bundle.registry",
     "deepops_service_subnet": "kubernetes.service_subnet",
     "deepops_upstream_dns": "kubernetes.upstream_dns",
+    "device_plugin_version": "versions.device_plugin",
     "dra_version": "versions.dra",
     "driver_branch": "versions.driver",
     "trident_backends": "storage.backends",

@@ -90,7 +90,11 @@ class Builder:
     async def _chart(self, fetcher: Fetcher, chart: Chart) -> list[Item]:
         if is_oci(chart):
             return [await registry.chart(fetcher, chart_reference(chart), chart.variable)]
-        return [await charts.chart(fetcher, chart.repository, chart.name, chart.version, chart.sha256)]
+        return [
+            await charts.chart(
+                fetcher, chart.repository, chart.name, chart.version, chart.sha256, variable=chart.variable
+            )
+        ]
 
     def _images_of_charts(self) -> list[str]:
         return [

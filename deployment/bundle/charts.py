@@ -15,8 +15,13 @@ _MAX_INDEX_NODES: Final = 5_000_000
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
-async def chart(fetcher: Fetcher, repository: str, name: str, version: str, sha256: str = "") -> Item:
-    """Fetch a chart of the repository at the URL, whose index gives its digest. Raises FetchFailed."""
+async def chart(
+    fetcher: Fetcher, repository: str, name: str, version: str, sha256: str = "", *, variable: str = ""
+) -> Item:
+    """Fetch a chart of the repository at the URL, whose index gives its digest if `sha256` is empty.
+
+    Raises FetchFailed.
+    """
     url = f"{repository.rstrip('/')}/index.yaml"
     content, _ = await fetcher.text(url)
     try:
@@ -38,7 +43,7 @@ async def chart(fetcher: Fetcher, repository: str, name: str, version: str, sha2
             f"{url}: it gives no SHA-256 for {name} {version}: name it under bundle.charts, as `sha256`"
         )
     file = await fetcher.file(link, f"charts/{name}-{version}.tgz", sha256=digest)
-    return Item("chart", name, version, (file,))
+    return Item("chart", name, version, (file,), variable=variable)
 
 
 def images(path: Path) -> list[str]:

@@ -23,7 +23,7 @@ from deployment.bundle.packages import PackageSet, Source, source
 from deployment.content import Content
 from deployment.errors import BundleError
 from deployment.site import Site
-from deployment.stages import deepops, dra, orchestrator, trident
+from deployment.stages import deepops, orchestrator, trident
 from deployment.stages.runtime import container_runtime
 
 
@@ -85,6 +85,7 @@ class Derivation:
         self._wheels(contents)
         self._deepops(contents)
         self._trident(contents)
+        self._device_plugin(contents)
         self._dra(contents)
         self._orchestrator(contents)
         return contents
@@ -222,19 +223,13 @@ class Derivation:
             Checkout("deepops", url, self.site.versions["deepops"], commit, "deepops_repository")
         )
         self._kubespray(contents)
-        if not dra.comes(self.site):
-            contents.gaps.append(
-                "the downloads of DeepOps' device plugin playbooks on the first control plane host. Copy NVIDIA's "
-                f"charts to a server of the site, and name it in {self._chart_servers()} under "
-                "vars.deepops_extra_variables. Name the images of the charts in bundle.images. Give pip there an "
-                "index with the package openshift"
-            )
-
-    def _chart_servers(self) -> str:
-        """Return the variables of DeepOps with the servers of the charts that announce GPUs."""
         if self.site.get("deepops", "gpu_operator"):
-            return "gpu_operator_helm_repo"
-        return "k8s_gpu_plugin_helm_repo and k8s_gpu_feature_discovery_helm_repo"
+            contents.gaps.append(
+                "the downloads of DeepOps' playbook of the GPU operator on the first control plane host. Copy NVIDIA's "
+                "charts to a server of the site, and name it in gpu_operator_helm_repo under "
+                "vars.deepops_extra_variables. Name the images of the charts in bundle.images. Give pip there an index "
+                "with the package openshift. The device plugin needs none of these"
+            )
 
     def _kubespray(self, contents: Contents) -> None:
         """Add the files and images that kubespray fetches, or a gap if the matrix does not list them."""
@@ -272,20 +267,26 @@ class Derivation:
                 )
             )
         release = self.site.versions["trident"]
-        rows = [
-            row
-            for row in matrix.tables()["images"]
-            if row["of"] == "trident" and matrix.within(release, row["release"])
-        ]
-        if not rows:
+        images = matrix.images_of("trident", release)
+        if not images:
             contents.gaps.append(
                 f"the images of Trident {release}: the matrix does not know them; name under bundle.images those that "
                 "`tridentctl images` prints"
             )
-        minor = ".".join(release.split(".")[:2])
-        contents.images += [
-            image.format(release=release, minor=minor) for row in rows for image in row["images"]
-        ]
+        contents.images += images
+
+    def _device_plugin(self, contents: Contents) -> None:
+        if "device_plugin" not in self._stages:
+            return
+        chart, version = (
+            self._text("device_plugin", f"device_plugin_{part}") for part in ("chart", "version")
+        )
+        if "://" in chart:
+            repository, _, file = chart.rpartition("/")
+            sha256 = self._text("device_plugin", "device_plugin_sha256")
+            name = file.removesuffix(f"-{version}.tgz")
+            contents.charts.append(Chart(repository, name, version, "device_plugin_chart", sha256))
+        contents.images += matrix.images_of("device_plugin", version)
 
     def _dra(self, contents: Contents) -> None:
         if "dra" not in self._stages:

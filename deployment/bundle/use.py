@@ -17,7 +17,7 @@ ON_HOSTS: Final = "/var/lib/muster/bundle"
 
 VARIABLES: Final = {
     "apt-repository": frozenset({"container_toolkit_repository"}),
-    "chart": frozenset({"dra_chart"}),
+    "chart": frozenset({"device_plugin_chart", "dra_chart"}),
     "file": frozenset({"trident_archive"}),
     "git": frozenset({"deepops_repository"}),
 }

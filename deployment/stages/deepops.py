@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 from deployment import addresses, matrix, proxy
 from deployment.effects import effects
 from deployment.site import Finding, Site
-from deployment.stages import container_toolkit, dra, networks, served
+from deployment.stages import container_toolkit, device_plugin, dra, networks, served
 from deployment.stages.definition import StageDefinition, Variables
 from deployment.stages.runtime import container_runtime
 from deployment.stages.steps import Step, version_of
@@ -44,11 +44,6 @@ class Deepops(StageDefinition):
         if not any(addresses.malformed(site)):
             yield from networks.problems(site, str(self.value(site, "deepops_network_plugin")))
         yield from served.problems(site)
-        if site.get("deepops", "gpu_operator") and site.get("deepops", "device_plugin"):
-            yield Finding(
-                ("deepops", "device_plugin"),
-                "deepops.device_plugin announces the GPUs that deepops.gpu_operator announces too: remove one of them",
-            )
 
     def matrix_findings(self, site: Site) -> Iterator[Finding]:
         yield from _of_release(site) if self.is_in(site) else ()
@@ -61,8 +56,6 @@ class Deepops(StageDefinition):
     def variables(self, site: Site) -> Variables:
         deepops = site.get("deepops", default={})
         row = matrix.deepops_row(site.versions.get("deepops", "")) or {}
-        gpus = any("gpu" in host["roles"] for host in site.hosts.values())
-        operator = deepops.get("gpu_operator", False)
         through = proxy.environment(site)
         return {
             "deepops_release": site.versions.get("deepops"),
@@ -85,10 +78,7 @@ class Deepops(StageDefinition):
             "deepops_https_proxy": through.get("https_proxy"),
             "deepops_no_proxy": through.get("no_proxy"),
             "deepops_served": served.variables(site) or None,
-            "deepops_gpu_operator_enabled": operator,
-            "deepops_device_plugin": deepops.get(
-                "device_plugin", gpus and not operator and not dra.comes(site)
-            ),
+            "deepops_gpu_operator_enabled": deepops.get("gpu_operator", False),
         }
 
     def host_variables(self, host: dict[str, Any]) -> Variables:
@@ -97,11 +87,14 @@ class Deepops(StageDefinition):
     def sentence(self, site: Site) -> str:
         plugin = self.value(site, "deepops_network_plugin")
         if self.value(site, "deepops_gpu_operator_enabled"):
-            devices = "the GPU operator announces the GPUs"
+            devices = (
+                "the GPU operator announces the GPUs. ON THE CONTROL PLANE, DeepOps' playbook for it installs the "
+                "package openshift of PyPI in the newest version, and EPEL on RHEL"
+            )
         elif dra.comes(site):
             devices = "the stage dra announces the GPUs"
-        elif self.value(site, "deepops_device_plugin"):
-            devices = "feature discovery and the device plugin announce the GPUs"
+        elif device_plugin.comes(site):
+            devices = "the stage device_plugin announces the GPUs"
         else:
             devices = "nothing announces GPUs"
         kubernetes = f"Kubernetes {site.versions['kubernetes']} with {container_runtime(site)} and {plugin}"

@@ -1,19 +1,14 @@
 """The stage dra: NVIDIA's DRA driver for GPUs."""
 
-import base64
-import gzip
-import json
-import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 from deployment import matrix
 from deployment.site import Finding, Site
-from deployment.stages.api import items
+from deployment.stages import helm
 from deployment.stages.definition import StageDefinition, Variables
 from deployment.stages.steps import Step, component_steps
 from deployment.variable_checks import extra
-from orchestrator.cluster.resources import SECRETS
 from orchestrator.cluster.transport import Transport
 
 OFF, AUTO = "off", "auto"
@@ -34,13 +29,12 @@ class Dra(StageDefinition):
         return "" if number else why
 
     def matrix_findings(self, site: Site) -> Iterator[Finding]:
-        for key in ("gpu_operator", "device_plugin"):
-            if site.get("deepops", key) and comes(site):
-                yield Finding(
-                    ("deepops", key),
-                    f"deepops.{key} announces the GPUs, and the DRA driver would announce them again: "
-                    f"set versions.dra to off, or leave {key} out",
-                )
+        if site.get("deepops", "gpu_operator") and comes(site):
+            yield Finding(
+                ("deepops", "gpu_operator"),
+                "deepops.gpu_operator announces the GPUs, and the DRA driver would announce them again: "
+                "set versions.dra to off, or leave gpu_operator out",
+            )
         number = site.versions.get("dra", AUTO)
         if number in {OFF, AUTO} or not self.is_in(site):
             return
@@ -71,25 +65,13 @@ class Dra(StageDefinition):
         return f"NVIDIA's DRA driver {number}, {why}; there is no way back to an older one"
 
     def missing_requirements(self, site: Site, variables: Mapping[str, Any]) -> Iterator[Finding]:
-        helm = str(variables.get("dra_helm", self.default("dra_helm")))
-        if shutil.which(helm) is None:
-            yield Finding(
-                ("versions",),
-                f"the stage dra needs {helm} on this machine, and it is not there: install Helm 3, or name it in "
-                "dra_helm under vars",
-            )
+        yield from helm.missing(self.name, str(variables.get("dra_helm", self.default("dra_helm"))))
 
     async def installed(self, transport: Transport, site: Site) -> dict[str, str]:
-        """Return the chart's version in Helm's newest record of the release: JSON, gzipped, in base64 twice."""
+        """Return the version of the chart that Helm has installed."""
         namespace, name = (str(self.value(site, f"dra_{part}")) for part in ("namespace", "release"))
-        selector = f"owner=helm,name={name},status=deployed"
-        records = await items(transport, f"{SECRETS.path(namespace)}?labelSelector={selector}")
-        newest = max(records, key=lambda record: int(record["metadata"]["labels"]["version"]), default=None)
-        if newest is None:
-            return {}
-        packed = base64.b64decode(base64.b64decode(newest["data"]["release"]))
-        chart = json.loads(gzip.decompress(packed))["chart"]
-        return {self.name: str(chart["metadata"]["version"]).lstrip("v")}
+        version = await helm.chart_version(transport, namespace, name)
+        return {self.name: version} if version else {}
 
     def steps(self, site: Site, installed: Mapping[str, str]) -> Iterator[Step]:
         before = installed.get(self.name, "")

@@ -118,12 +118,23 @@ def test_a_dgx_h100_runs_on_plain_ubuntu_too(site: SiteUnderTest, system: str) -
     assert planned.returncode == 0, planned.stderr
 
 
-@pytest.mark.parametrize("key", ["gpu_operator", "device_plugin"])
-def test_nothing_announces_gpus_beside_the_dra_driver(site: SiteUnderTest, key: str) -> None:
-    text = f'schema: 1\nname: here\ndeepops:\n  {key}: true\nversions:\n  kubernetes: "1.36.3"\n  dra: '
-    site.write(text + "auto\n")
+@pytest.mark.parametrize(
+    ("operator", "plugin", "line", "said"),
+    [
+        ("true", "auto", 4, "deepops.gpu_operator announces the GPUs"),
+        ("false", '"0.19.3"', 8, "versions.device_plugin announces the GPUs, and the DRA driver would"),
+    ],
+)
+def test_nothing_announces_gpus_beside_the_dra_driver(
+    site: SiteUnderTest, operator: str, plugin: str, line: int, said: str
+) -> None:
+    text = (
+        f"schema: 1\nname: here\ndeepops:\n  gpu_operator: {operator}\nversions:\n"
+        f'  kubernetes: "1.36.3"\n  dra: auto\n  device_plugin: {plugin}\n'
+    )
+    site.write(text)
     refused = site.call("plan")
     assert refused.returncode == 2
-    assert f"{site.file}:4: deepops.{key} announces the GPUs" in refused.stderr
-    site.write(text + '"off"\n')
+    assert f"{site.file}:{line}: {said}" in refused.stderr
+    site.write(text.replace("dra: auto", 'dra: "off"'))
     assert site.call("plan").returncode == 0

@@ -119,8 +119,11 @@ def fleet(site: SiteUnderTest, tmp_path: Path) -> Iterator[Fleet]:
     }  # fmt: skip
     more = {
         "access": {"become": False},
-        "versions": {"kubernetes": "1.35.4", "deepops": "26.07", "driver": "580", "trident": "26.06.0", "dra": "off"},
-        "deepops": {"repository": str(outer), "commit": commit, "device_plugin": False},
+        "versions": {
+            "kubernetes": "1.35.4", "deepops": "26.07", "driver": "580", "trident": "26.06.0", "dra": "off",
+            "device_plugin": "off",
+        },
+        "deepops": {"repository": str(outer), "commit": commit},
         "vars": {"deepops_lock": str(locked), "trident_archive": "/there", "preflight_container_runtime": ""},
     }  # fmt: skip
     made = Fleet(site, work, {}, more, running.kubeconfig)

@@ -7,7 +7,9 @@ import pytest
 
 from tests.deployment.conftest import SiteUnderTest
 
-STAGES = {"ontap", "driver", "container_toolkit", "docker", "deepops", "trident", "dra", "orchestrator"}
+STAGES = {
+    "ontap", "driver", "container_toolkit", "docker", "deepops", "trident", "device_plugin", "dra", "orchestrator",
+}  # fmt: skip
 INVENTORIES = Path(__file__).parents[2] / "inventories"
 HOST = "  {name}: {{address: {address}, os: {os}, model: {model}, roles: [{roles}]}}\n"
 ON = "schema: 1\nname: here\nversions:\n  kubernetes: "
@@ -312,7 +314,8 @@ def test_the_stages_come_in_the_order_of_their_needs(site: SiteUnderTest) -> Non
     for before, after in (
         ("ontap", "trident"), ("nfs_client", "trident"),
         ("driver", "container_toolkit"), ("container_toolkit", "docker"), ("docker", "deepops"),
-        ("deepops", "trident"), ("trident", "dra"), ("dra", "orchestrator"),
+        ("deepops", "trident"), ("trident", "device_plugin"), ("device_plugin", "orchestrator"), ("trident", "dra"),
+        ("dra", "orchestrator"),
     ):  # fmt: skip
         assert names.index(before) < names.index(after)
     upgrade = [
@@ -329,7 +332,7 @@ def test_the_stages_come_in_the_order_of_their_needs(site: SiteUnderTest) -> Non
 PLAN = """\
 deepops            run: never run on this site
                      does  the kubespray of DeepOps 26.07, in an environment of its own, installs Kubernetes 1.35.4 \
-with containerd and calico on 5 hosts; feature discovery and the device plugin announce the GPUs. \
+with containerd and calico on 5 hosts; the stage device_plugin announces the GPUs. \
 ON EACH HOST: swap goes off and out of /etc/fstab, \
 SELinux becomes permissive, DNS is set, NetworkManager leaves the pods' interfaces alone, sysctls are set, \
 packages are installed, another container runtime goes, users kube and etcd are made
@@ -341,12 +344,12 @@ def test_the_plan_names_the_effects_the_hosts_and_the_missing_parts(site: SiteUn
     site.directory = INVENTORIES / "current"
     planned = site.call("plan").stdout
     assert PLAN in planned
-    assert planned.endswith("9 of 14 stages would run; a plan asks no host and changes nothing.\n")
+    assert planned.endswith("10 of 15 stages would run; a plan asks no host and changes nothing.\n")
 
 
 def test_the_plan_says_when_nothing_announces_gpus(site: SiteUnderTest) -> None:
     text = (INVENTORIES / "tr4858" / "site.yml").read_text()
-    site.write(f"{text}\ndeepops:\n  device_plugin: false\n")
+    site.write(text.replace('dra: "off"', 'dra: "off"\n  device_plugin: "off"'))
     assert "on 3 hosts; nothing announces GPUs. ON EACH HOST" in " ".join(site.call("plan").stdout.split())
 
 

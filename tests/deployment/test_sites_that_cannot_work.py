@@ -162,8 +162,8 @@ OF_README = {
         "mount_options: [nfsvers=4.1]}",
         "driver: ontap-san}\n  classes:\n    - {name: fast, backend: nas, default: true}", "needs iSCSI", "ontap-san"),
     "operator-and-plugin": Case(
-        "", "deepops:\n  gpu_operator: true\n  device_plugin: true\n",
-        "deepops.gpu_operator announces too", "device_plugin"),
+        "dra: auto", 'dra: auto\n  device_plugin: "0.19.3"\ndeepops:\n  gpu_operator: true',
+        "the GPU operator would announce them again", "device_plugin"),
     "localhost-addr": address("localhost", "the machine that muster runs on"),
     "pod-subnet-tiny": pods("10.233.64.0/28", "smaller than the /24 of one node's pods"),
     "pods-overlap-export": exported("10.233.64.0/24", "hosts mount, not pods"),

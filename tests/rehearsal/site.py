@@ -87,10 +87,11 @@ def write(
             "driver": releases["driver"],
             "container_toolkit": "1.19.1",
             "dra": "off",
+            "device_plugin": "off",
         },
         "kubernetes": {"network_plugin": "flannel", "upstream_dns": [namespace.CONTROLLER]},
         "driver": {"extra_packages": [f"nvidia-fabricmanager-{releases['driver']}"]},
-        "deepops": {**deepops, "device_plugin": False},
+        "deepops": deepops,
         "orchestrator": {"image": f"{IMAGE}:{version}"},
         "bundle": dict(bundle),
         "not_applicable": {

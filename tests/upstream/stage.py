@@ -56,10 +56,12 @@ def run(name: str, tree: Tree, base: Path) -> Done:
     site.directory.mkdir()
     calls.mkdir()
     document = yaml.safe_load((INVENTORIES / name / "site.yml").read_text())
-    document["deepops"] = {"repository": str(tree.path), "commit": tree.commit}
+    document["deepops"] = {
+        "repository": str(tree.path), "commit": tree.commit, "gpu_operator": name == "tr4858",
+    }  # fmt: skip
     document["storage"]["trident"] = {"sha256": "0" * 64}
     if name == "current":
-        # One inventory has the DRA driver, the other the device plugin.
+        # One inventory has the DRA driver, the other the GPU operator.
         document["versions"]["dra"] = "0.4.1"
     document["network"]["proxy"] = PROXY
     document["access"] = document.get("access", {}) | JUMP

@@ -25,8 +25,8 @@ VARIABLES = role_file("deepops", "vars/main.yml")
 
 def test_each_playbook_of_the_site_is_called(done: Done) -> None:
     assert "DeepOps did not come to its end" in " ".join(done.output.split()), done.output
-    gpus = {"current": [], "tr4858": VARIABLES["deepops_plugin_playbooks"]}[done.name]
-    assert done.words == [[name] for name in (VARIABLES["deepops_cluster_playbook"], *gpus)], done.output
+    operator = {"current": [], "tr4858": [VARIABLES["deepops_operator_playbook"]]}[done.name]
+    assert done.words == [[name] for name in (VARIABLES["deepops_cluster_playbook"], *operator)], done.output
 
 
 def test_nothing_of_our_ansible_and_no_secret_is_in_its_environment(done: Done) -> None:
@@ -155,7 +155,7 @@ def test_every_variable_is_one_of_the_tree_and_of_its_type(
         assert not kinds or type(value) in kinds, f"{name} is {value!r}, and {kinds} there"
 
 
-def test_helm_is_where_the_playbooks_that_announce_gpus_call_it(
+def test_helm_is_where_the_playbook_of_the_gpu_operator_calls_it(
     done: Done, deepops: Facts, kubespray: Facts
 ) -> None:
     called = [
@@ -165,22 +165,5 @@ def test_helm_is_where_the_playbooks_that_announce_gpus_call_it(
         if "/usr/local/bin/helm" in deepops["roles"].get(role, {}).get("paths", [])
     ]
     assert done.variables("k8s_cluster")["helm_enabled"] is bool(called)
-    assert len(called) == {"current": 0, "tr4858": 2}[done.name]
+    assert len(called) == {"current": 0, "tr4858": 1}[done.name]
     assert set(defaults(deepops, kubespray)["bin_dir"]) >= {"/usr/local/bin"}
-
-
-def test_feature_discovery_comes_before_the_plugin_that_waits_for_its_label(
-    done: Done, deepops: Facts
-) -> None:
-    names = [words[-1] for words in done.words[1:]]
-    waits = [
-        index
-        for index, name in enumerate(names)
-        for role in roles_of(deepops["playbooks"][name])
-        if "nvidia.com/gpu.count" in deepops["roles"][role].get("labels", [])
-    ]
-    sets = [index for index, name in enumerate(names) if "gpu-feature-discovery" in name]
-    assert all(min(sets, default=99) < index for index in waits)
-    if done.name == "tr4858":
-        assert waits
-        assert sets

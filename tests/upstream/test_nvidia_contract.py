@@ -1,6 +1,6 @@
 """The names of NVIDIA's DRA driver, device plugin and feature discovery that muster uses exist there.
 
-The names are read from the role `dra`, the matrix, the lab and the whole product.
+The names are read from the roles `dra` and `device_plugin`, the matrix, the lab and the whole product.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deployment.matrix import tables
+from deployment.matrix import images_of, tables
 from musterlab.gpus import stack
 from orchestrator import names as muster_names
 from orchestrator.agent.failures import PROGRAMS_XIDS
@@ -48,6 +48,52 @@ GATES = sorted(
 @pytest.mark.parametrize("value", VALUES)
 def test_a_value_of_the_role_is_one_of_the_chart(dra_driver: Facts, value: str) -> None:
     assert value in dra_driver["chart"]["values"]
+
+
+def _plugin_values() -> dict[str, Any]:
+    (task,) = (task for task in tasks("device_plugin") if task["name"] == "Install the device plugin")
+    values: dict[str, Any] = task["vars"]["device_plugin_all_values"]
+    return values
+
+
+@pytest.mark.parametrize("value", sorted(_paths(_plugin_values() | {"nodeSelector": ""})))
+def test_a_value_of_the_role_device_plugin_is_one_of_the_chart(device_plugin: Facts, value: str) -> None:
+    assert value in device_plugin["chart"]["values"]
+
+
+def test_the_role_lets_the_kubelet_pass_the_files_of_devices(device_plugin: Facts) -> None:
+    """Without them, systemd takes the devices from running containers when it reloads its units."""
+    assert "PASS_DEVICE_SPECS" in device_plugin["device_plugin_flags"]["pass-device-specs"]["env"]
+    containers = device_plugin["objects"]["daemonset-device-plugin.yml"][0]["containers"]
+    assert any("PASS_DEVICE_SPECS" in container["env"] for container in containers)
+    assert _plugin_values()["compatWithCPUManager"] is True
+
+
+def test_the_device_plugin_is_the_one_that_deepops_names(deepops: Facts) -> None:
+    defaults, row = role_file("device_plugin", "defaults/main.yml"), tables()["device_plugin"][0]
+    assert defaults["device_plugin_version"] == row["release"]
+    assert defaults["device_plugin_sha256"] == row["sha256"]
+    for role, prefix in (("device-plugin", "plugin"), ("feature-discovery", "feature_discovery")):
+        own = deepops["roles"][f"nvidia-k8s-gpu-{role}"]["variables"]["defaults/main.yml"]
+        assert own[f"k8s_gpu_{prefix}_chart_version"] == row["release"]
+        assert defaults["device_plugin_chart"].startswith(f"{own[f'k8s_gpu_{prefix}_helm_repo']}/")
+    own = deepops["roles"]["nvidia-k8s-gpu-device-plugin"]["variables"]["defaults/main.yml"]
+    assert defaults["device_plugin_release"] == own["k8s_gpu_plugin_release_name"]
+    assert _plugin_values()["migStrategy"] == own["k8s_gpu_mig_strategy"]
+    assert json.dumps(_plugin_values()["failOnInitError"]) == own["k8s_gpu_plugin_init_error"]
+
+
+def test_the_chart_of_the_device_plugin_has_both_programs_and_its_images(device_plugin: Facts) -> None:
+    chart = device_plugin["chart"]
+    assert {"/usr/bin/gpu-feature-discovery", "/usr/bin/nvidia-device-plugin"} <= set(
+        device_plugin["programs_of_image"]
+    )
+    images = images_of("device_plugin", tables()["device_plugin"][0]["release"])
+    assert f"{chart['values']['image.repository']}:v0.19.3" in images
+    (dependency,) = chart["dependencies"]
+    assert any(f"/{dependency['name']}:" in image for image in images), (
+        "feature discovery needs it for labels"
+    )
 
 
 @pytest.mark.parametrize("gate", GATES)
@@ -191,16 +237,18 @@ def test_a_name_under_nvidias_domain_is_one_of_nvidia(
 def test_nodes_are_marked_with_a_label_that_the_charts_select(
     device_plugin: Facts, dra_driver: Facts
 ) -> None:
-    (task,) = (task for task in tasks("dra") if task["name"] == "Mark the nodes that have GPUs")
-    ((label, value),) = task["kubernetes.core.k8s"]["definition"]["metadata"]["labels"].items()
-    wanted = {"key": label, "operator": "In", "values": [value]}
-    for chart in (device_plugin["chart"], dra_driver["chart"]):
-        assert json.dumps(wanted) in json.dumps(chart["values"])
+    for role, facts_of in (("dra", dra_driver), ("device_plugin", device_plugin)):
+        (task,) = (task for task in tasks(role) if task["name"] == "Mark the nodes that have GPUs")
+        ((label, value),) = task["kubernetes.core.k8s"]["definition"]["metadata"]["labels"].items()
+        wanted = {"key": label, "operator": "In", "values": [value]}
+        assert json.dumps(wanted) in json.dumps(facts_of["chart"]["values"])
+    assert _plugin_values()["nodeSelector"] == {label: value}
 
 
 def test_a_device_plugin_is_recognized_by_its_name(device_plugin: Facts, deepops: Facts) -> None:
-    """The role `dra` refuses nodes on which a DaemonSet of this name runs."""
+    """The roles refuse a cluster in which a DaemonSet of this name runs beside theirs."""
     (pattern,) = re.findall(r"'search', '([^']+)'", task_text("dra"))
+    assert f'"search", "{pattern}"' in task_text("device_plugin")
     own = deepops["roles"]["nvidia-k8s-gpu-device-plugin"]["variables"]["defaults/main.yml"]
     for name in (device_plugin["chart"]["name"], own["k8s_gpu_plugin_release_name"]):
         assert re.search(pattern, name)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from deployment import content, site_file
-from deployment.bundle.contents import Derivation
+from deployment import content, matrix, site_file
+from deployment.bundle.contents import Chart, Contents, Derivation
 from deployment.content import Content
 from deployment.errors import BundleError, SiteError
+from deployment.stages import served
 
 HEAD = 'schema: 1\nname: here\nversions:\n  kubernetes: "1.34.2"\n  trident: "26.06.0"\n'
 RUNS_A_COMMAND = "{{ cycler.__init__.__globals__.os.popen('touch MARK').read() }}"
@@ -55,3 +56,38 @@ def test_the_text_of_a_role_is_rendered_once_and_in_a_sandbox(tmp_path: Path) ->
     with pytest.raises(BundleError, match="cannot be known before the run"):
         derive(tmp_path, HEAD, RUNS_A_COMMAND.replace("MARK", str(mark)))
     assert not mark.exists()
+
+
+def contents_of(site: str) -> Contents:
+    own = content.find()
+    return Derivation(site_file.load(own.root / "inventories" / site), own, own.lock).contents()
+
+
+def test_the_bundle_of_a_site_without_internet_announces_its_gpus() -> None:
+    found = contents_of("dgx-h100")
+    row = matrix.tables()["device_plugin"][0]
+    (chart,) = found.charts
+    assert chart == Chart(
+        "https://nvidia.github.io/k8s-device-plugin/stable", "nvidia-device-plugin", row["release"],
+        "device_plugin_chart", row["sha256"],
+    )  # fmt: skip
+    assert set(matrix.images_of("device_plugin", row["release"])) <= set(found.images)
+    assert not [gap for gap in found.gaps if "GPU" in gap or "plugin" in gap]
+
+
+def test_a_bundle_for_the_gpu_operator_lacks_what_its_playbook_fetches(tmp_path: Path) -> None:
+    (tmp_path / "site.yml").write_text(
+        'schema: 1\nname: here\nversions: {kubernetes: "1.35.4", deepops: "26.07"}\n'
+        "deepops: {gpu_operator: true}\nhosts:\n"
+        "  gpu01: {address: 10.0.0.1, os: ubuntu-24.04, model: generic, roles: [gpu, control_plane, etcd]}\n"
+    )
+    own = content.find()
+    found = Derivation(site_file.load(tmp_path), own, own.lock).contents()
+    assert [chart.name for chart in found.charts] == []
+    assert any("gpu_operator_helm_repo" in gap for gap in found.gaps)
+
+
+def test_the_registries_of_a_site_mirror_those_of_the_device_plugin() -> None:
+    site = site_file.load(content.find().root / "inventories" / "dgx-h100")
+    mirrored = {mirror["prefix"] for mirror in served.variables(site)["containerd_registries_mirrors"]}
+    assert {"nvcr.io", "registry.k8s.io"} <= mirrored
