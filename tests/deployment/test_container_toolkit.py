@@ -27,8 +27,11 @@ load-kmods = true
 """
 
 
-def _play(root: Path, part: str, *runs: tuple[Path, bool]) -> Result:
-    """Run a part of the role on each of these configuration files, with whether it may accept the variable."""
+def _play(root: Path, part: str, *runs: tuple[Path, bool], device: Path = Path("/nowhere")) -> Result:
+    """Run a part of the role on each of these configuration files, with whether it may accept the variable.
+
+    `device` is a device file of the driver. Its link and the rule of udev are beside it.
+    """
     tasks = [
         {
             "name": "Work",
@@ -38,6 +41,9 @@ def _play(root: Path, part: str, *runs: tuple[Path, bool]) -> Result:
                 "container_toolkit_envvar_when_unprivileged": may_keep_devices,
                 "container_toolkit_runtime": "none",
                 "container_toolkit_cdi": False,
+                "__container_toolkit_device": str(device),
+                "__container_toolkit_device_link": f"{device}.link",
+                "__container_toolkit_udev_rule": f"{device}.rules",
             },
         }
         for file, may_keep_devices in runs
@@ -79,6 +85,34 @@ def test_the_variable_is_closed_once_and_the_rest_of_the_file_is_unchanged(tmp_p
     opened = _play(tmp_path, "variable", (files["as it comes"], True))
     assert opened.code == 0, opened.failures
     assert files["as it comes"].read_text() == ORIGINAL.replace(f"#{KEY}", KEY)
+
+
+@pytest.mark.lab
+def test_device_files_are_linked_for_systemd_once_the_driver_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, program = tmp_path / "nvidiactl", tmp_path / "bin" / "nvidia-ctk"
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/sh\n[ "$*" = "system create-dev-char-symlinks --create-all" ] && touch {device}.link\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    closed = tmp_path / "config.toml"
+    closed.write_text(f"{KEY} = false\n")
+    before = _play(tmp_path, "dev_char", (closed, False), device=device)
+    assert before.code == 0, before.failures
+    assert not Path(f"{device}.link").exists()
+    rule = Path(f"{device}.rules").read_text()
+    assert 'RUN+="/usr/bin/nvidia-ctk system create-dev-char-symlinks --create-all"' in rule
+
+    device.touch()
+    unlinked = _play(tmp_path, "verify", (closed, False), device=device)
+    assert any("lose their GPUs when systemd reloads" in failure for failure in unlinked.failures)
+    twice = _play(tmp_path, "dev_char", (closed, False), (closed, False), device=device)
+    assert (twice.code, len(twice.changes)) == (0, 1), twice.failures
+    linked = _play(tmp_path, "verify", (closed, False), device=device)
+    assert not any("lose their GPUs" in failure for failure in linked.failures)
 
 
 @pytest.mark.lab
