@@ -85,6 +85,7 @@ class Derivation:
         self._wheels(contents)
         self._deepops(contents)
         self._trident(contents)
+        self._helm(contents)
         self._device_plugin(contents)
         self._dra(contents)
         self._orchestrator(contents)
@@ -274,6 +275,15 @@ class Derivation:
                 "`tridentctl images` prints"
             )
         contents.images += images
+
+    def _helm(self, contents: Contents) -> None:
+        archive = self._text("helm", "helm_archive")
+        if (
+            {"device_plugin", "dra"} & self._stages
+            and not self._text("helm", "helm_program")
+            and "://" in archive
+        ):
+            contents.files.append(Download(archive, "helm_archive", self._text("helm", "helm_sha256")))
 
     def _device_plugin(self, contents: Contents) -> None:
         if "device_plugin" not in self._stages:

@@ -18,7 +18,7 @@ ON_HOSTS: Final = "/var/lib/muster/bundle"
 VARIABLES: Final = {
     "apt-repository": frozenset({"container_toolkit_repository"}),
     "chart": frozenset({"device_plugin_chart", "dra_chart"}),
-    "file": frozenset({"trident_archive"}),
+    "file": frozenset({"helm_archive", "trident_archive"}),
     "git": frozenset({"deepops_repository"}),
 }
 """The role variables that a bundle can set, by the kind of the item that they name."""

@@ -54,9 +54,7 @@ class DevicePlugin(StageDefinition):
         )
 
     def missing_requirements(self, site: Site, variables: Mapping[str, Any]) -> Iterator[Finding]:
-        yield from helm.missing(
-            self.name, str(variables.get("device_plugin_helm", self.default("device_plugin_helm")))
-        )
+        yield from helm.missing(self.name, variables)
 
     async def installed(self, transport: Transport, site: Site) -> dict[str, str]:
         """Return the version of the chart that Helm has installed."""

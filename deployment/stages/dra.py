@@ -65,7 +65,7 @@ class Dra(StageDefinition):
         return f"NVIDIA's DRA driver {number}, {why}; there is no way back to an older one"
 
     def missing_requirements(self, site: Site, variables: Mapping[str, Any]) -> Iterator[Finding]:
-        yield from helm.missing(self.name, str(variables.get("dra_helm", self.default("dra_helm"))))
+        yield from helm.missing(self.name, variables)
 
     async def installed(self, transport: Transport, site: Site) -> dict[str, str]:
         """Return the version of the chart that Helm has installed."""

@@ -3,22 +3,35 @@
 import base64
 import gzip
 import json
+import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
+from deployment.content import role_defaults
 from deployment.site import Finding
 from deployment.stages.api import items
 from orchestrator.cluster.resources import SECRETS
 from orchestrator.cluster.transport import Transport
 
+PROGRAM: Final = "helm_program"
+"""The variable of the role `helm` with a program of the controller; empty: the role fetches one for x86-64."""
 
-def missing(stage: str, program: str) -> Iterator[Finding]:
-    """Yield a finding if this machine lacks the program helm of a stage."""
-    if shutil.which(program) is None:
+
+def missing(stage: str, variables: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield a finding if this machine lacks the Helm of a stage. `variables` are those of all hosts."""
+    program = str(variables.get(PROGRAM, role_defaults("helm")[PROGRAM]))
+    if program and shutil.which(program) is None:
         yield Finding(
-            ("versions",),
-            f"the stage {stage} needs {program} on this machine, and it is not there: install Helm 3, or name it in "
-            f"{stage}_helm under vars",
+            ("vars", PROGRAM),
+            f"the stage {stage} needs {program} on this machine, and it is not there: install Helm 3, or correct "
+            f"vars.{PROGRAM}",
+        )
+    if not program and platform.machine() != "x86_64":
+        yield Finding(
+            ("vars", PROGRAM),
+            f"the stage {stage} fetches Helm for x86-64, and this machine is {platform.machine()}: install Helm 3, and "
+            f"name it in vars.{PROGRAM}",
         )
 
 

@@ -39,7 +39,7 @@ not_applicable:
   orchestrator: this test is about devices
 vars:
   preflight_kubernetes: ""
-  device_plugin_helm: {helm}
+  helm_program: {helm}
   device_plugin_chart: {url}/nvidia-device-plugin.tgz
   device_plugin_sha256: {sha256}
   device_plugin_nodes: [{node}]

@@ -35,7 +35,7 @@ not_applicable:
   orchestrator: this test is about devices
 vars:
   preflight_kubernetes: ""
-  dra_helm: {helm}
+  helm_program: {helm}
   dra_chart: {chart}
   dra_nodes: [{node}]
   dra_ready_seconds: 6

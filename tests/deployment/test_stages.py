@@ -6,7 +6,7 @@ import pytest
 
 from deployment import playbook, site_file
 from deployment.content import find, role_defaults
-from deployment.stages import STAGES, dra, matrix_findings, ontap, orchestrator, stage, trident
+from deployment.stages import STAGES, device_plugin, dra, matrix_findings, ontap, orchestrator, stage, trident
 
 ROOT = Path(__file__).parents[2]
 TEXT = 'schema: 1\nname: here\nversions: {kubernetes: "1.35.4"}\n'
@@ -79,8 +79,9 @@ def test_helm_is_looked_for_where_the_site_says_it_is(tmp_path: Path) -> None:
     site = site_file.load(write(tmp_path, TEXT))
     helm = tmp_path / "helm"
     helm.touch(mode=0o755)
-    assert [*dra.STAGE.missing_requirements(site, {"dra_helm": str(helm)})] == []
-    assert (
-        "needs /nowhere/helm"
-        in next(dra.STAGE.missing_requirements(site, {"dra_helm": "/nowhere/helm"})).message
-    )
+    for definition in (dra.STAGE, device_plugin.STAGE):
+        missing = definition.missing_requirements
+        assert [*missing(site, {"helm_program": str(helm)})] == []
+        assert "needs /nowhere/helm" in next(missing(site, {"helm_program": "/nowhere/helm"})).message
+        fetched = [finding.message for finding in missing(site, {})]
+        assert fetched == [] or "for x86-64, and this machine is" in fetched[0]

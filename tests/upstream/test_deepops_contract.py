@@ -181,6 +181,15 @@ def test_the_listed_downloads_are_all_that_kubespray_fetches(kubespray: Facts, r
     assert set(row["images"]) == images
 
 
+def test_helm_of_the_controller_is_the_one_that_kubespray_names(kubespray: Facts) -> None:
+    defaults = role_file("helm", "defaults/main.yml")
+    named = {
+        (each["helm"]["url"], each["helm"]["checksum"].removeprefix("sha256:"))
+        for each in kubespray["resolved"].values()
+    }
+    assert (defaults["helm_archive"], defaults["helm_sha256"]) in named
+
+
 def test_the_servers_of_a_bundle_replace_sites_that_kubespray_downloads_from(
     deepops: Facts, kubespray: Facts
 ) -> None:

@@ -72,6 +72,7 @@ def test_the_bundle_of_a_site_without_internet_announces_its_gpus() -> None:
         "device_plugin_chart", row["sha256"],
     )  # fmt: skip
     assert set(matrix.images_of("device_plugin", row["release"])) <= set(found.images)
+    assert any(file.variable == "helm_archive" and len(file.sha256) == 64 for file in found.files)
     assert not [gap for gap in found.gaps if "GPU" in gap or "plugin" in gap]
 
 
