@@ -76,7 +76,7 @@ def test_the_bundle_of_a_site_without_internet_announces_its_gpus() -> None:
     assert not [gap for gap in found.gaps if "GPU" in gap or "plugin" in gap]
 
 
-def test_a_bundle_for_the_gpu_operator_lacks_what_its_playbook_fetches(tmp_path: Path) -> None:
+def test_a_bundle_names_the_missing_downloads_of_the_gpu_operator(tmp_path: Path) -> None:
     (tmp_path / "site.yml").write_text(
         'schema: 1\nname: here\nversions: {kubernetes: "1.35.4", deepops: "26.07"}\n'
         "deepops: {gpu_operator: true}\nhosts:\n"
