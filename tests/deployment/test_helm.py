@@ -30,7 +30,7 @@ def find(root: Path, times: int = 1, **variables: Any) -> Result:
     role = {"name": "Find", "ansible.builtin.include_role": {"name": "helm"}, "vars": variables}
     call = {
         "name": "Call",
-        "ansible.builtin.command": {"argv": ["{{ helm_found.stdout }}"]},
+        "ansible.builtin.command": {"argv": ["{{ __helm_found.stdout }}"]},
         "changed_when": False,
     }
     tasks = [role for _ in range(times)]

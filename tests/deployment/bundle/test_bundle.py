@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deployment import content, site_file, upstream
+from deployment import content, site_file
 from deployment.bundle.contents import Contents, Derivation
 from deployment.matrix import tables
 from tests.deployment.bundle import servers
@@ -403,7 +402,7 @@ def test_the_sites_that_come_with_muster_name_their_needs() -> None:
     assert not {"ruff", "colorama", "pywin32"} & set(names)
     assert {("ansible", "11.13.0"), ("ansible-core", "2.18.19")} <= set(_pins(contents))
     assert [(each.name, each.release) for each in contents.checkouts] == [("deepops", "26.07")]
-    assert contents.charts == [], "before Kubernetes 1.36 GPUs come by the device plugin"
+    assert [each.name for each in contents.charts] == ["nvidia-device-plugin"], "before Kubernetes 1.36"
     assert any(each.url.endswith("/trident-installer-26.06.0.tar.gz") for each in contents.files)
     assert any("muster" in each for each in contents.images)
     assert "registry.k8s.io/sig-storage/csi-provisioner:v6.3.0" in contents.images
@@ -421,13 +420,7 @@ def test_a_site_without_internet_names_every_file_and_image_of_kubespray(name: s
     where = content.find()
     site = site_file.load(ROOT / "inventories" / name)
     contents = Derivation(site, where, where.lock).contents()
-    assert [gap for gap in contents.gaps if "kubespray" in gap] == []
-    assert [gap.partition(" on the first")[0] for gap in contents.gaps] == [
-        "the downloads of DeepOps' device plugin playbooks"
-    ]
-    servers_of_charts = re.findall(r"\w+_helm_repo", contents.gaps[0])
-    assert servers_of_charts == ["k8s_gpu_plugin_helm_repo", "k8s_gpu_feature_discovery_helm_repo"]
-    assert set(servers_of_charts) <= upstream.variables().keys()
+    assert contents.gaps == []
     (row,) = (row for row in tables()["downloads"] if row["kubernetes"] == site.versions["kubernetes"])
     assert {f"{each.url}#sha256={each.sha256}" for each in contents.files} >= set(row["files"])
     assert set(contents.images) >= set(row["images"])

@@ -24,7 +24,7 @@ async def _fetch(
         net.files["/charts/monitor-2.0.0.tgz"] = CONTENT
         mirrors = Mirrors({"https://charts.example.com": f"{net.url}/charts"})
         async with Fetcher(root, mirrors, Reporter(lambda text: None)) as fetcher:
-            return await charts.chart(fetcher, repository, "monitor", "2.0.0", sha256)
+            return await charts.chart(fetcher, repository, "monitor", "2.0.0", sha256, variable="dra_chart")
 
 
 def _index(url: str, digest: str = servers.sha256(CONTENT)) -> bytes:
@@ -36,6 +36,7 @@ async def test_a_chart_comes_from_where_its_index_says(tmp_path: Path) -> None:
     for url in ("monitor-2.0.0.tgz", "https://charts.example.com/monitor-2.0.0.tgz"):
         item = await _fetch(tmp_path, _index(url))
         assert (tmp_path / item.files[0].path).read_bytes() == CONTENT
+        assert item.variable == "dra_chart", "the role installs this file"
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,12 @@
 the roles are sandboxed.
 """
 
+import re
 from pathlib import Path
 
 import pytest
 
-from deployment import content, matrix, site_file
+from deployment import content, matrix, site_file, upstream
 from deployment.bundle.contents import Chart, Contents, Derivation
 from deployment.content import Content
 from deployment.errors import BundleError, SiteError
@@ -85,7 +86,9 @@ def test_a_bundle_names_the_missing_downloads_of_the_gpu_operator(tmp_path: Path
     own = content.find()
     found = Derivation(site_file.load(tmp_path), own, own.lock).contents()
     assert [chart.name for chart in found.charts] == []
-    assert any("gpu_operator_helm_repo" in gap for gap in found.gaps)
+    (gap,) = (gap for gap in found.gaps if "GPU operator" in gap)
+    (server,) = re.findall(r"\w+_helm_repo", gap)
+    assert server in upstream.variables()
 
 
 def test_the_registries_of_a_site_mirror_those_of_the_device_plugin() -> None:

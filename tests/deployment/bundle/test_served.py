@@ -118,7 +118,7 @@ def test_each_registry_has_its_mirror_where_the_bundle_is_pushed_to(
     given = variables(changed(tmp_path, "registry: registry.site.example:5000/dgx", f"registry: {named}"))
     mirrors = {each["prefix"]: each for each in given["containerd_registries_mirrors"]}
     assert mirrors.keys() == {registry.parse_reference(image).host for image in contents().images}
-    assert mirrors.keys() == {"docker.io", "quay.io", "registry.example.com", "registry.k8s.io"}
+    assert mirrors.keys() == {"docker.io", "nvcr.io", "quay.io", "registry.example.com", "registry.k8s.io"}
     for each in mirrors.values():
         assert each["server"] == server
         (mirror,) = each["mirrors"]
@@ -129,7 +129,7 @@ def test_each_registry_has_its_mirror_where_the_bundle_is_pushed_to(
 def test_a_registry_is_no_mirror_of_itself(tmp_path: Path) -> None:
     given = variables(changed(tmp_path, "registry.example.com/muster", "registry.site.example:5000/muster"))
     prefixes = [each["prefix"] for each in given["containerd_registries_mirrors"]]
-    assert prefixes == ["docker.io", "quay.io", "registry.k8s.io"]
+    assert prefixes == ["docker.io", "nvcr.io", "quay.io", "registry.k8s.io"]
 
 
 def test_a_site_with_internet_has_no_servers() -> None:
