@@ -4,6 +4,7 @@ import ipaddress
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit
 
 from deployment.site import Finding, Place, Site
 
@@ -42,16 +43,21 @@ def malformed(site: Site) -> Iterator[Finding]:
         try:
             if key in _ADDRESSES and (_NUMBERS.fullmatch(value) or ":" in value):
                 ipaddress.ip_address(value)
-                kind = _special(value, _SPECIAL) if key in _OF_MACHINES else ""
+                ranges = _NEVER if "data_lifs" in keys else _SPECIAL
+                kind = _special(value, ranges) if key in {*_OF_MACHINES, "upstream_dns"} else ""
             elif key in _NETWORKS:
                 ipaddress.ip_network(value)
                 kind = _special(value, _NEVER) if key in _LOCAL else ""
             elif key == "netmask":
-                ipaddress.ip_network(f"0.0.0.0/{value}")
+                mask = ipaddress.ip_network(f"0.0.0.0/{value}")
+                kind = (
+                    "no mask" if "." in value and (value != str(mask.netmask) or not mask.prefixlen) else ""
+                )
         except ValueError as error:
             yield Finding(place, f"{where}: {_fix(value, error)}")
         if kind:
-            yield Finding(place, f"{where}: {value} is {kind}: write an address or network of the site")
+            meant = "255.255.255.0, for example" if key == "netmask" else "an address or network of the site"
+            yield Finding(place, f"{where}: {value} is {kind}: write {meant}")
 
 
 def fixed(site: Site) -> Iterator[tuple[Place, str, str]]:
@@ -76,9 +82,43 @@ def fixed(site: Site) -> Iterator[tuple[Place, str, str]]:
         yield (*place, "svm_management_lif", "address"), lif["name"], lif["address"]
 
 
+def reached(site: Site) -> Iterator[tuple[Place, str, str]]:
+    """Yield the entry, the owner, and the address or DNS name of each machine that hosts must reach: those of `fixed`,
+    jump hosts, gateways, proxies, and servers of a bundle. DNS servers are left out.
+    """
+    yield from fixed(site)
+    jumps: list[Place] = [("access", "jump"), *(("hosts", name, "jump") for name in site.hosts)]
+    for place in jumps:
+        jump = site.get(*map(str, place))
+        if isinstance(jump, dict):
+            yield (*place, "address"), "the jump host", jump["address"]
+    for name, network in site.get("network", "host_networks", default={}).items():
+        if "gateway" in network:
+            place = ("network", "host_networks", name, "gateway")
+            yield place, f"the gateway of {name}", network["gateway"]
+    for place, url in servers(site):
+        yield place, ".".join(map(str, place)), url.hostname or ""
+
+
+def servers(site: Site) -> Iterator[tuple[Place, SplitResult]]:
+    """Yield the URL of each server from which hosts fetch: the proxies, and those with the content of a bundle."""
+    for place in (
+        ("network", "proxy", "http"), ("network", "proxy", "https"), ("bundle", "files_url"), ("bundle", "registry"),
+        ("validation", "registry"),
+    ):  # fmt: skip
+        text = site.get(*place)
+        if text is not None:
+            yield place, urlsplit(text if "://" in text else f"https://{text}")
+
+
 def _special(value: str, ranges: Mapping[ipaddress.IPv4Network | ipaddress.IPv6Network, str]) -> str:
     """Return the kind of the first special range that overlaps an IPv4 address or network; empty for none."""
     network = ipaddress.ip_network(value)
+    mapped = getattr(network.network_address, "ipv4_mapped", None)
+    if mapped:
+        network = ipaddress.ip_network(mapped)
+    elif network.version == 6 and network.is_link_local:
+        return "link-local"
     kinds = [kind for special, kind in ranges.items() if network.version == 4 and network.overlaps(special)]
     return kinds[0] if kinds else ""
 

@@ -80,7 +80,7 @@ def _from_a_bundle(function: _Command) -> _Command:
 
 
 _ADD = click.option(
-    "--add", default="", metavar="HOSTS",
+    "--add", default=None, metavar="HOSTS",
     help="Add these hosts of the site file to the installed site, and change no others; separated by commas.",
 )  # fmt: skip
 _PURGE = click.option(
@@ -97,7 +97,7 @@ _PURGE = click.option(
 @_from_a_bundle
 @_PURGE
 @click.option("--plan", "plan_only", is_flag=True, help="Print each step with its reason, and do nothing.")
-def install(*, as_json: bool, plan_only: bool, add: str, **options: Any) -> None:
+def install(*, as_json: bool, plan_only: bool, add: str | None, **options: Any) -> None:
     """Install a site by its site file, or continue an interrupted run."""
     _install(add, options, as_json=as_json, plan_only=plan_only)
 
@@ -108,19 +108,21 @@ def install(*, as_json: bool, plan_only: bool, add: str, **options: Any) -> None
 @_LIMIT
 @_ADD
 @_from_a_bundle
-def plan(*, as_json: bool, add: str, **options: Any) -> None:
+def plan(*, as_json: bool, add: str | None, **options: Any) -> None:
     """Print the stages that `install` would run, with reasons."""
     _install(add, options, as_json=as_json, plan_only=True)
 
 
-def _install(add: str, options: dict[str, Any], *, as_json: bool, plan_only: bool) -> None:
+def _install(add: str | None, options: dict[str, Any], *, as_json: bool, plan_only: bool) -> None:
+    if add is not None and not add.strip():
+        raise click.UsageError("--add names no host")
     if add and options["limit"]:
         raise click.UsageError("--add is a limit: leave out --limit")
 
     def check_added(run: "Run") -> None:
         from deployment import membership
 
-        names = [name.strip() for name in add.split(",")]
+        names = [name.strip() for name in str(add).split(",")]
         run.refuse(membership.refused_added(run.site, names, run.plan()))
 
     request = _request("install", options | ({"limit": add} if add else {}))

@@ -39,8 +39,10 @@ class Fleet:
         if limit:
             named = self._named()
             if not named - self.left_out.keys():
+                line = site.document.line(("hosts", min(named), "maintenance"))
                 raise UsageError(
-                    f"--limit {limit}: every host of it is in maintenance in {site.document.path}"
+                    f"{site.document.path}:{line}: {limit}: every host of it is in maintenance: remove "
+                    "`maintenance` of the hosts of this run"
                 )
             self.left_out |= dict.fromkeys((name for name in site.hosts if name not in named), _OUTSIDE)
 

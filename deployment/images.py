@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from deployment.site import Finding, Place, Site
+from deployment.site_checks import is_loopback
 
 _LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _DOMAIN: Final = rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9A-Fa-f:]+\])"
@@ -18,6 +19,7 @@ _REFERENCE: Final = re.compile(
 )
 """A reference as the projects docker and distribution define it."""
 
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _MAX_NAME: Final = 255
 _MAX_PORT: Final = 65535
 _MOVING: Final = frozenset(
@@ -53,7 +55,14 @@ def problems(site: Site) -> Iterator[Finding]:
 
 def notes(site: Site) -> Iterator[str]:
     """Yield the images whose content can change in the registry: no digest, and a moving tag or no tag."""
+    remote = any(host.get("connection", "ssh") == "ssh" for host in site.hosts.values())
     for place, text in named(site):
+        registry = text.partition("/")[0]
+        if "/" in text and remote and is_loopback(registry.rpartition(":")[0] or registry):
+            yield (
+                f"{'.'.join(map(str, place))}: {text}: {registry} is another machine on each host: each needs a "
+                "registry of its own there"
+            )
         match = _REFERENCE.fullmatch(text)
         if match is None or match["digest"] or (match["tag"] or "latest").lower() not in _MOVING:
             continue
@@ -85,7 +94,7 @@ def _why_none(text: str) -> str:
     """
     match = _REFERENCE.fullmatch(text)
     port = int(match["port"] or 1) if match else 1
-    if match and len(match["name"]) <= _MAX_NAME and 0 < port <= _MAX_PORT:
+    if match and not _DIGEST.fullmatch(text) and len(match["name"]) <= _MAX_NAME and 0 < port <= _MAX_PORT:
         return ""
     rest = text.partition("@")[0]
     name = rest.rpartition(":")[0] if ":" in rest.rpartition("/")[2] else rest
@@ -96,5 +105,5 @@ def _why_none(text: str) -> str:
     if not 0 < port <= _MAX_PORT:
         return f"a port is between 1 and {_MAX_PORT}"
     if match:
-        return f"its name is longer than {_MAX_NAME} characters"
+        return f"it is a digest without a name, or its name is longer than {_MAX_NAME} characters"
     return "it has not the form of a reference"

@@ -68,11 +68,16 @@ def refused_removal(site: Site, host: str) -> Iterator[Finding]:
             "then delete the entry of the host",
         )
     yield from _indispensable(site, [host], "muster removes hosts of neither role")
-    if [name for name, values in site.hosts.items() if "gpu" in values["roles"]] == [host]:
+    served = [
+        name
+        for name, values in site.hosts.items()
+        if "gpu" in values["roles"] and "maintenance" not in values
+    ]
+    if served == [host]:
         yield Finding(
             ("hosts", host, "roles"),
-            f"{host} is the last host with the role gpu, and a site without GPUs cannot be verified. Add another host "
-            "first, or remove the whole site with `muster teardown`",
+            f"{host} is the last host with the role gpu in service, and a site without GPUs cannot be verified. Add "
+            "another host first, or remove the whole site with `muster teardown`",
         )
 
 

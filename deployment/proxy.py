@@ -1,17 +1,26 @@
 """The proxy of a site: downloads use it, connections to addresses of the site do not."""
 
+import ipaddress
 import re
 from collections.abc import Iterator
 from typing import Final
 
-from deployment.addresses import POD_SUBNET, SERVICE_SUBNET
+from deployment.addresses import POD_SUBNET, SERVICE_SUBNET, servers
 from deployment.site import Finding, Site
+from deployment.site_checks import is_loopback
 
 _URL: Final = re.compile(r"https?://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9][A-Za-z0-9.-]*):[0-9]{1,5}/?")
 
 
 def problems(site: Site) -> Iterator[Finding]:
     """Yield the errors in the URLs. No message repeats a URL, because a refused one may contain a password."""
+    yield from _servers(site)
+    for index, text in enumerate(site.get("network", "proxy", "no_proxy", default=[])):
+        if ("/" in text and not _is_network(text)) or "://" in text:
+            yield Finding(
+                ("network", "proxy", "no_proxy", index),
+                f"network.proxy.no_proxy: {text} is no name, no domain, no address and no network: correct it",
+            )
     for key in ("http", "https"):
         url = site.get("network", "proxy", key)
         if url is None or _URL.fullmatch(url):
@@ -27,6 +36,33 @@ def problems(site: Site) -> Iterator[Finding]:
         else:
             yield Finding(
                 place, f"network.proxy.{key}: write a URL with its port: http://proxy.example.com:3128"
+            )
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _servers(site: Site) -> Iterator[Finding]:
+    """Yield servers for all hosts at an impossible port, or at an address that is another machine on each host."""
+    remote = any(host.get("connection", "ssh") == "ssh" for host in site.hosts.values())
+    for place, url in servers(site):
+        where = ".".join(map(str, place))
+        try:
+            possible = url.port != 0
+        except ValueError:
+            possible = False
+        if not possible:
+            yield Finding(place, f"{where}: a port is between 1 and 65535")
+        elif remote and is_loopback(url.hostname or ""):
+            yield Finding(
+                place,
+                f"{where}: {url.hostname} is another machine on each host: write the address by "
+                "which the hosts reach it",
             )
 
 

@@ -17,7 +17,7 @@ VAULT_FILE: Final = "vault.yml"
 ANSIBLE_FOR_OLD_HOSTS: Final = "ansible==9.13.0"
 """The last release with ansible-core 2.16, which still manages hosts with Python 3.6. It needs Python 3.10 to 3.12."""
 
-SECRET_WORDS: Final = re.compile(r"(^|_)(password|passphrase|secret|token|license_codes)$")
+SECRET_WORDS: Final = re.compile(r"(^|_)(pass|password|passphrase|private_key|secret|token|license_codes)$")
 """The names of keys whose values are secrets."""
 
 _LOGIN: Final = re.compile(r"://[^/\s@]*@")

@@ -1,8 +1,11 @@
 """Checks the hosts of a site file: conflicts between names, addresses, roles and marks of maintenance."""
 
 import ipaddress
+import re
 from collections.abc import Iterator
 from typing import Any, Final
+
+import yaml
 
 from deployment import addresses, upstream
 from deployment.site import Finding, Place, Site
@@ -14,6 +17,8 @@ GROUPS: Final = ("control_plane", "etcd", "gpu", "worker")
 """The roles of hosts, each a group of the inventory."""
 
 _OWN_NAMES: Final = frozenset({CONTROLLER, *GROUPS, "cluster", "switches", "muster_gpu", "ungrouped"})
+_NUMBER: Final = re.compile(r"[0-9]+(e[0-9]+)?|0[box][0-9a-f]+")
+"""Names that a program takes for a number: a resolver reads 42 as the address 0.0.0.42."""
 _OF_THIS_MACHINE: Final = (
     "localhost",
     "localhost.localdomain",
@@ -29,7 +34,7 @@ def problems(site: Site) -> Iterator[Finding]:
     yield from _reserved_names(site)
     owners: dict[str, str] = {}
     for name, host in site.hosts.items():
-        other = owners.setdefault(f"{host['address']}:{host.get('port', 22)}", name)
+        other = owners.setdefault(f"{_spelt(host['address'])}:{host.get('port', 22)}", name)
         if other != name and host.get("connection", "ssh") == "ssh":
             yield Finding(("hosts", name, "address"), f"{name} has the address of {other}")
         if is_loopback(host["address"]) and _is_this_machine(site, host):
@@ -65,6 +70,11 @@ def is_loopback(address: str) -> bool:
     return bool(mapped.is_loopback or mapped.is_unspecified)
 
 
+def _spelt(address: str) -> str:
+    """Return an address or a DNS name in the form that two spellings of it share."""
+    return address.lower().rstrip(".")
+
+
 def _is_this_machine(site: Site, host: dict[str, Any]) -> bool:
     """Return whether SSH to a loopback address reaches this machine.
 
@@ -77,7 +87,9 @@ def _is_this_machine(site: Site, host: dict[str, Any]) -> bool:
 
 def _reserved_names(site: Site) -> Iterator[Finding]:
     """Yield hosts and switches with the name of a group, of muster's controller, or of each other."""
-    groups = {name.replace("_", "-") for name in (*_OWN_NAMES, *upstream.names()["groups"])}
+    groups = {
+        name.replace("_", "-") for name in (*_OWN_NAMES, *upstream.names()["groups"], *_OF_THIS_MACHINE)
+    }
     switches = site.get("network", "switches", default={})
     named: list[tuple[Place, str]] = [(("hosts", name), name) for name in site.hosts]
     named += [(("network", "switches", name), name) for name in switches]
@@ -88,6 +100,12 @@ def _reserved_names(site: Site) -> Iterator[Finding]:
                 f"{name} is a reserved name: a group or a host of Ansible, kubespray, DeepOps or muster has it. "
                 "Give it another name",
             )
+        elif _NUMBER.fullmatch(name) or not isinstance(yaml.safe_load(name), str):
+            yield Finding(
+                place,
+                f"{name} is a number, a date or a truth for YAML or for the resolver of a host: give it a name with "
+                "other letters",
+            )
     for name in switches:
         if name in site.hosts:
             yield Finding(("network", "switches", name), f"{name} is also the name of a host: rename one")
@@ -97,7 +115,7 @@ def _doubled(site: Site) -> Iterator[Finding]:
     """Yield addresses with two owners. Two hosts may share an SSH address: `problems` compares them with the ports."""
     owners: dict[str, tuple[Place, str]] = {}
     for place, owner, text in addresses.fixed(site):
-        first, other = owners.setdefault(text, (place, owner))
+        first, other = owners.setdefault(_spelt(text), (place, owner))
         hosts = first[0] == place[0] == "hosts"
         one_host, by_ssh = first[1] == place[1], first[2] == place[2] == "address"
         if first == place or is_loopback(text) or (hosts and (one_host or by_ssh)):

@@ -18,7 +18,10 @@ from deployment.stages import STAGES
 _PASSWORD_IN_URL: Final = re.compile(r"://[^/\s@:]*:[^/\s@]*@")
 _REFERENCE: Final = re.compile(r"\{\{ [a-z][a-z0-9_]* \}\}")
 _TEMPLATE: Final = re.compile(r"\{[{%#]")
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]")
+_SPACE: Final = re.compile(r"\n|^\s|\s$")
+_LONG: Final = frozenset({"description", "maintenance"})
+"""Texts for people, which may have several lines."""
 _VAULT_HEADER: Final = "$ANSIBLE_VAULT;"
 _WORDS: Final = {
     "object": "keys with values (`key: value`)", "array": "a list", "string": "a text", "integer": "a whole number",
@@ -142,7 +145,7 @@ def _reference_problems(site: Site) -> Iterator[str]:
         yield from site.lines(stage.problems(site))
     yield from site.lines(proxy.problems(site))
     yield from _text_problems(site)
-    for place in _plain_secrets(site.get("vars", default={}), ("vars",)):
+    for place in _plain_secrets(site.data, ()):
         yield site.problem(
             place, f"{'.'.join(map(str, place))}: a secret is never written here; use vault.yml"
         )
@@ -162,7 +165,18 @@ def _text_problems(site: Site) -> Iterator[str]:
             )
         if _CONTROL.search(text):
             yield site.problem(
-                place, f"{'.'.join(map(str, place))}: it has a control character: write it again"
+                place,
+                f"{'.'.join(map(str, place))}: it has a control character or an invisible one: write it again",
+            )
+        elif place[-1] not in _LONG and place[0] not in {"vars", "not_applicable"} and _SPACE.search(text):
+            yield site.problem(
+                place,
+                f"{'.'.join(map(str, place))}: it has a line end, or a space at an end: write one line without them",
+            )
+        if text.startswith(_VAULT_HEADER):
+            yield site.problem(
+                place,
+                f"{'.'.join(map(str, place))}: an encrypted value stands in vault.yml: write {{vault: name}}",
             )
         may_refer = place[0] == "vars" or "connection_vars" in place
         if _TEMPLATE.search(text) and not (may_refer and _REFERENCE.fullmatch(text)):
@@ -206,7 +220,10 @@ def _vault_problems(site: Site) -> Iterator[str]:
 def _plain_secrets(value: Any, place: Place) -> Iterator[Place]:
     if isinstance(value, dict):
         for key, nested in value.items():
-            plain = isinstance(nested, str) and "{{" not in nested
+            plain = nested is not None and not isinstance(nested, bool | dict) and "{{" not in str(nested)
             if plain and SECRET_WORDS.search(key):
                 yield (*place, key)
             yield from _plain_secrets(nested, (*place, key))
+    elif isinstance(value, list):
+        for index, nested in enumerate(value):
+            yield from _plain_secrets(nested, (*place, index))

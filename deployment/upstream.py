@@ -17,9 +17,10 @@ def names() -> dict[str, Any]:
 
 @cache
 def variables() -> dict[str, str]:
-    """Return the variables that a role or an example of DeepOps or kubespray sets, each with its type for Ansible.
+    """Return the variables that a role or an example of DeepOps or kubespray sets or reads, with its type
+    for Ansible.
 
     The type is empty if the defaults have no type, or several.
     """
-    kinds = {"switches": "bool", "numbers": "int", "variables": ""}
+    kinds = {"switches": "bool", "numbers": "int", "lists": "list", "variables": "", "without_default": ""}
     return {name: kind for key, kind in kinds.items() for name in names()[key].split()}

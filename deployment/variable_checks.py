@@ -37,13 +37,21 @@ _KEYS: Final = {
 }
 """Variables of roles that the site file must set by its own key, because muster checks that key."""
 
+_CONNECTION_KEYS: Final = {
+    "ansible_host": "hosts.NAME.address",
+    "ansible_port": "hosts.NAME.port",
+    "ansible_ssh_host": "hosts.NAME.address",
+    "ansible_ssh_port": "hosts.NAME.port",
+}
+"""Variables of connections that the site file must set by its own key, because muster checks that key."""
+
 _WORDS: Final = {
     "bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text", "list": "a list",
     "dict": "keys with values",
 }  # fmt: skip
 _FORMS: Final = {
     "bool": re.compile("yes|no|on|off|true|false|y|n|t|f|1|0"),
-    "int": re.compile("[+-]?[0-9]+"),
+    "int": re.compile("[+-]?(0|[1-9][0-9]*)"),
     "float": re.compile("[+-]?[0-9]*[.]?[0-9]+"),
 }
 """The strings that Ansible converts to each type, in lower case."""
@@ -60,6 +68,11 @@ def problems(site: Site) -> Iterator[Finding]:
             yield Finding(place, f"vars.{name}: no role has this variable{_nearest(name, options)}")
         else:
             yield from _of_value(place, value, options[name])
+    named = site.get(*EXTRA, default={})
+    if isinstance(named, str) and "{{" in named:
+        yield Finding(
+            EXTRA, f"{'.'.join(EXTRA)}: name each variable here; only a value may come from vault.yml"
+        )
     yield from _of_extra(extra(site))
 
 
@@ -80,6 +93,11 @@ def connection_problems(site: Site) -> Iterator[Finding]:
                 yield Finding(
                     place,
                     f"{where}: the address of the node is no matter of the connection: hosts.{host}.node_address",
+                )
+            elif name in _CONNECTION_KEYS:
+                yield Finding(
+                    place,
+                    f"{where}: it would override a checked setting: write it as {_CONNECTION_KEYS[name]}",
                 )
             elif not re.fullmatch(r"ansible_[a-z0-9_]+", name):
                 yield Finding(
@@ -107,13 +125,18 @@ def _of_extra(named: Mapping[Any, Any]) -> Iterator[Finding]:
             )
         elif name in upstream.names()["own"]:
             yield Finding(place, f"{where}: muster sets it, and its stages depend on it: remove it")
+        elif str(name).startswith("ansible_"):
+            yield Finding(
+                place, f"{where}: it is a matter of the connection: write it under hosts.NAME.connection_vars"
+            )
         elif name not in upstream.variables():
             yield Finding(
                 place,
                 f"{where}: neither kubespray nor DeepOps has this variable{_nearest(str(name), upstream.variables())}",
             )
         else:
-            kind, choices = upstream.variables()[name], upstream.names()["choices"].get(name, [])
+            kind = upstream.variables()[name]
+            choices = (upstream.names()["choices"] | upstream.names()["choices_of_calico"]).get(name, [])
             yield from _of_value(place, value, {"type": kind or "any", "choices": choices})
 
 

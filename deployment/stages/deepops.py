@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from deployment import addresses, matrix, proxy
+from deployment import addresses, matrix, proxy, upstream
 from deployment.effects import effects
 from deployment.site import Finding, Site
 from deployment.stages import container_toolkit, device_plugin, dra, networks, served
@@ -181,6 +181,19 @@ def _of_release(site: Site) -> Iterator[Finding]:
         known = ", ".join(row["release"] for row in matrix.tables()["deepops"])
         yield Finding(("versions", "deepops"), f"DeepOps {release} is not in the matrix: take one of {known}")
         return
+    commit = site.get("deepops", "commit", default=row["commit"])
+    if commit != row["commit"] and site.get("deepops", "repository") is None:
+        yield Finding(
+            ("deepops", "commit"),
+            f"the tag {release} of DeepOps is {row['commit']}, and the matrix has checked that commit alone: remove "
+            "deepops.commit, or name a repository of your own in deepops.repository",
+        )
+    docker = site.versions.get("docker")
+    if docker and docker not in upstream.names()["docker"]:
+        known = ", ".join(upstream.names()["docker"])
+        yield Finding(
+            ("versions", "docker"), f"kubespray does not install Docker {docker}: take one of {known}"
+        )
     if not _FULL.fullmatch(kubernetes):
         known = " or ".join(row["kubernetes"])
         yield Finding(

@@ -12,6 +12,13 @@ from deployment.stages.words import hosts_on_removal
 _NVLINK_5: Final = frozenset({"dgx-b200", "hgx-b200"})
 """Models whose fabric manager does not start without NVIDIA's subnet manager (nvlsm)."""
 
+_WITHOUT: Final = {
+    "dgx-1": "open", "dgx-2": "open", "dgx-b200": "proprietary", "hgx-b200": "proprietary", "gb200": "proprietary",
+}  # fmt: skip
+"""The kernel modules that a model cannot have: the open ones begin with Turing, the proprietary ones end before
+Blackwell.
+"""
+
 
 class Driver(StageDefinition):
     """The stage that installs a branch of the driver. The matrix must list it for the model and the system of each
@@ -20,6 +27,27 @@ class Driver(StageDefinition):
 
     name: ClassVar[str] = "driver"
     needs: ClassVar[tuple[str, ...]] = ("versions", "driver")
+
+    def problems(self, site: Site) -> Iterator[Finding]:
+        modules = site.get("driver", "kernel_modules", default="auto")
+        for name, host in site.hosts.items():
+            model = host.get("model")
+            if "gpus" in host and "gpu" not in host["roles"]:
+                yield Finding(
+                    ("hosts", name, "gpus"), f"{name} has gpus, and not the role gpu: add it, or remove gpus"
+                )
+            most = matrix.gpus_of({"model": model})
+            if most and host.get("gpus", 0) > most:
+                yield Finding(
+                    ("hosts", name, "gpus"),
+                    f"{name}: {model} has {most} GPUs, not {host['gpus']}: correct one",
+                )
+            if "gpu" in host["roles"] and modules == _WITHOUT.get(str(model)):
+                yield Finding(
+                    ("driver", "kernel_modules"),
+                    f"there are no {modules} modules for the GPUs of {model} ({name}): leave driver.kernel_modules "
+                    "out, and the role takes those that fit",
+                )
 
     def matrix_findings(self, site: Site) -> Iterator[Finding]:
         if self.name in site.declared_not_applicable:

@@ -2,6 +2,7 @@
 
 import ipaddress
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
@@ -9,10 +10,16 @@ from deployment import addresses
 from deployment.site import Finding, Place, Site
 from deployment.stages import ontap
 from deployment.stages.definition import StageDefinition, Variables
+from deployment.stages.networks import lif_networks
 from deployment.stages.words import count, hosts_on_removal
 
 _KERNEL_MTU: Final = 1500
 """MTU of an interface without its own value."""
+
+_OF_KUBERNETES: Final = re.compile(
+    r"docker[0-9]+|cni[0-9]+|kube-\w+|nodelocaldns|flannel\.[0-9]+|vxlan\.calico|tunl0|cali\w*|cilium_\w+|lxc\w*"
+)
+"""Interfaces that Docker, kubespray or a network plugin makes."""
 
 _MINIMUM_SECONDS: Final = 30
 """Below this time, the way back of a host can begin before its change."""
@@ -45,6 +52,7 @@ class HostNetwork(StageDefinition):
             yield from _vlan_problems(place, interfaces)
             yield from _address_problems(place, interfaces, networks)
             yield from _network_problems(place, interfaces, networks)
+            yield from _storage_problems(site, place, interfaces, networks)
             gateways = [
                 each
                 for each, entry in interfaces.items()
@@ -146,6 +154,14 @@ def _bond_problems(place: Place, interfaces: _Interfaces) -> Iterator[Finding]:
     owners: dict[str, str] = {}
     for name, entry in interfaces.items():
         here = (*place, name)
+        if _OF_KUBERNETES.fullmatch(name):
+            yield Finding(
+                here, f"{name} is an interface of Docker, Kubernetes or a network plugin: remove the entry"
+            )
+        if entry.get("mode", "802.3ad") != "802.3ad" and "lacp_rate" in entry:
+            yield Finding(
+                (*here, "lacp_rate"), f"{name}: {entry['mode']} does not speak LACP: remove lacp_rate"
+            )
         if "members" in entry and "parent" in entry:
             yield Finding(
                 here, f"{name} has members and a parent: it is a bond or a VLAN, so remove one of them"
@@ -217,6 +233,23 @@ def _address_problems(
         other = owners.setdefault(address, name)
         if other != name:
             yield Finding(here, f"{name} has the address of {other}, {address}: correct one of them")
+
+
+def _storage_problems(
+    site: Site, place: Place, interfaces: _Interfaces, networks: Mapping[str, ipaddress.IPv4Network]
+) -> Iterator[Finding]:
+    """Yield interfaces in the network of the storage whose MTU is smaller than that of its interfaces."""
+    if not ontap.STAGE.is_in(site):
+        return
+    mtu = int(ontap.STAGE.value(site, "ontap_mtu"))
+    for name, entry in interfaces.items():
+        network, own = networks.get(entry.get("network", "")), entry.get("mtu", _KERNEL_MTU)
+        if network and own < mtu and any(map(network.overlaps, lif_networks(site))):
+            yield Finding(
+                (*place, name),
+                f"{name} has the MTU {own} in {network}, where the storage sends packets of {mtu} bytes: set mtu: "
+                f"{mtu}, or lower network.mtu",
+            )
 
 
 def _network_problems(

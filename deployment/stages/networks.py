@@ -6,10 +6,11 @@ from typing import Any, Final
 
 from deployment import addresses, site_checks, upstream
 from deployment.site import Finding, Place, Site
-from deployment.variable_checks import extra
+from deployment.variable_checks import EXTRA, extra
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+_MAX_PREFIX: Final = 32
 _MAX_SERVICE_PREFIX: Final = 28
 _MIN_SERVICE_PREFIX: Final = 12
 """Minimum and maximum prefix length of a network of services. kubeadm needs ten addresses, and the API server refuses
@@ -26,6 +27,7 @@ def problems(site: Site, plugin: str) -> Iterator[Finding]:
         yield from _too_small(site, plugin)
         yield from _exported(site)
     yield from _looping(site)
+    yield from _virtual(site)
 
 
 def of_cluster(site: Site) -> dict[str, _Network]:
@@ -71,12 +73,19 @@ def _shared(site: Site) -> Iterator[Finding]:
             f"pods ({pods}) and services ({services}) share addresses: give one another network",
         )
     for members, network in networks.items():
-        for _, name, text in addresses.fixed(site):
+        for _, name, text in (*addresses.reached(site), *_of_kubespray(site)):
             if is_in(text, network):
                 yield Finding(
                     _place(site, members),
                     f"{name} has {text}, which is in the network of the {members} ({network}): name another one in "
                     f"kubernetes.{members.removesuffix('s')}_subnet",
+                )
+        for name, entry in site.get("network", "host_networks", default={}).items():
+            if ipaddress.ip_network(entry["cidr"]).overlaps(network):
+                yield Finding(
+                    _place(site, members),
+                    f"network.host_networks.{name} ({entry['cidr']}) and the {members} ({network}) share addresses: "
+                    "give one another network",
                 )
 
 
@@ -88,7 +97,19 @@ def _too_small(site: Site, plugin: str) -> Iterator[Finding]:
     of_node = _number(named, "kube_network_node_prefix", facts["node_prefix"])
     part = _number(named, "calico_pool_blocksize", facts["block_prefix"]) if plugin == "calico" else of_node
     max_hosts = 2 ** max(part - pods.prefixlen, 0)
-    if pods.prefixlen > of_node:
+    max_pods = _number(named, "kubelet_max_pods", facts["max_pods"])
+    if not of_node < _MAX_PREFIX or not part <= _MAX_PREFIX:
+        name = "kube_network_node_prefix" if of_node >= _MAX_PREFIX else "calico_pool_blocksize"
+        yield Finding(
+            (*EXTRA, name), f"{'.'.join(EXTRA)}.{name}: no IPv4 network has such a prefix: lower it"
+        )
+    elif plugin != "calico" and max_pods > 2 ** (_MAX_PREFIX - of_node) - 2:
+        yield Finding(
+            (*EXTRA, "kubelet_max_pods"),
+            f"the /{of_node} of one node has no addresses for {max_pods} pods: lower kubelet_max_pods or "
+            f"kube_network_node_prefix in {'.'.join(EXTRA)}",
+        )
+    elif pods.prefixlen > of_node:
         yield Finding(
             _place(site, "pods"),
             f"{pods} is smaller than the /{of_node} of one node's pods: take a larger network",
@@ -107,15 +128,41 @@ def _too_small(site: Site, plugin: str) -> Iterator[Finding]:
 
 
 def _looping(site: Site) -> Iterator[Finding]:
-    """Yield upstream DNS servers in the cluster itself: CoreDNS would ask itself, and ends with `Loop detected`."""
-    services = of_cluster(site)["services"]
+    """Yield upstream DNS servers on a node or in the cluster itself: CoreDNS would ask itself, and ends with `Loop
+    detected`.
+    """
+    own = of_cluster(site).values()
     for index, text in enumerate(site.get("kubernetes", "upstream_dns", default=[])):
-        if ipaddress.ip_address(text).is_loopback or is_in(text, services):
+        if site_checks.is_loopback(text) or any(is_in(text, network) for network in own):
             yield Finding(
                 ("kubernetes", "upstream_dns", index),
                 f"kubernetes.upstream_dns: the cluster's DNS asks {text}, which is in a pod the cluster itself: name a "
                 "DNS server of the site",
             )
+
+
+def _of_kubespray(site: Site) -> Iterator[tuple[Place, str, str]]:
+    """Yield the entry, the name, and the address of each variable of kubespray that holds a virtual address."""
+    for name in upstream.names()["addresses"]:
+        value = extra(site).get(name)
+        place: Place = (*EXTRA, name)
+        if isinstance(value, dict) and "address" in value:
+            place, value = (*place, "address"), value["address"]
+        if isinstance(value, str) and "{{" not in value:
+            yield place, ".".join(map(str, place)), value
+
+
+def _virtual(site: Site) -> Iterator[Finding]:
+    """Yield virtual addresses that are no IPv4 address, or that a machine of the site already has."""
+    owners = {text: owner for _, owner, text in addresses.fixed(site)}
+    for place, name, text in _of_kubespray(site):
+        try:
+            ipaddress.IPv4Address(text)
+        except ValueError:
+            yield Finding(place, f"{name}: {text} is no IPv4 address: correct it")
+            continue
+        if text in owners and "kube_vip_address" in place:
+            yield Finding(place, f"{name}: {owners[text]} has {text} already: name a free address")
 
 
 def _number(named: Mapping[Any, Any], name: str, default: int) -> int:

@@ -33,6 +33,21 @@ class Nexus(StageDefinition):
                 ("network", "mtu"),
                 f"packets of {size} bytes do not go through switches of {through}: lower network.mtu",
             )
+        for name, host in site.hosts.items():
+            for interface, entry in host.get("interfaces", {}).items():
+                if network.get("switches") and entry.get("mtu", 0) > through:
+                    yield Finding(
+                        ("hosts", name, "interfaces", interface, "mtu"),
+                        f"{interface} of {name}: packets of {entry['mtu']} bytes do not go through switches of "
+                        f"{through}: lower its mtu",
+                    )
+        roce = ROCE | network.get("roce", {})
+        if roce["ecn_minimum_kbytes"] > roce["ecn_maximum_kbytes"]:
+            yield Finding(
+                ("network", "roce"),
+                f"network.roce: ECN begins at {roce['ecn_minimum_kbytes']} kbytes and ends at "
+                f"{roce['ecn_maximum_kbytes']}: the first is the smaller one",
+            )
         numbers = [vlan["id"] for vlan in network.get("vlans", [])]
         for index, number in enumerate(numbers):
             if number in numbers[:index]:

@@ -1,12 +1,13 @@
 """The stage ontap: the storage system prepared for Trident."""
 
+import ipaddress
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 from deployment import matrix
 from deployment.content import role_defaults
-from deployment.site import Finding, Site
+from deployment.site import Finding, Place, Site
 from deployment.stages import networks
 from deployment.stages.definition import StageDefinition, Variables
 from deployment.stages.secrets import secret, secrets
@@ -25,6 +26,7 @@ _NFS: Final = {"3": "ontap_nfs_v3", "4.1": "ontap_nfs_v41"}
 """The variable of the role for a version of NFS."""
 
 _MTU_OF_JUMBO_FRAMES: Final = 9000
+_MAX_PREFIX: Final = 32
 
 
 class Ontap(StageDefinition):
@@ -53,6 +55,18 @@ class Ontap(StageDefinition):
             values = [lif[field] for lif in lifs]
             for value in sorted({item for item in values if values.count(item) > 1}):
                 yield Finding(("storage", "ontap"), f"storage.ontap: two interfaces have the {field} {value}")
+        yield from _lif_problems(ontap)
+        yield from _route_problems(ontap)
+        yield from _doubled_ports(ontap)
+        protocols = ontap.get("trident_protocols", ["nfs"])
+        if "nfs" not in protocols and any(
+            "nas" in each["driver"] for each in site.get("storage", "backends", default=[])
+        ):
+            yield Finding(
+                ("storage", "ontap", "trident_protocols"),
+                "storage.ontap.trident_protocols: a backend serves over NFS, and the account of Trident may not "
+                "manage it: add nfs",
+            )
 
     def matrix_findings(self, site: Site) -> Iterator[Finding]:
         release, row = site.versions.get("ontap"), matrix.tables()["ontap"][0]
@@ -173,6 +187,82 @@ def _access(ontap: dict[str, Any]) -> Variables:
         "ontap_validate_certs": ontap.get("validate_certs"),
         "ontap_ca_path": ontap.get("ca_file"),
     }
+
+
+def _lif_problems(ontap: dict[str, Any]) -> Iterator[Finding]:
+    """Yield interfaces at a name, or at an address that its network does not give to an interface."""
+    lifs: list[tuple[Place, dict[str, Any]]] = [
+        (("data_lifs", index), lif) for index, lif in enumerate(ontap.get("data_lifs", []))
+    ]
+    lifs += [(("svm_management_lif",), lif) for lif in [ontap.get("svm_management_lif")] if lif]
+    for place, lif in lifs:
+        where: Place = ("storage", "ontap", *place, "address")
+        try:
+            interface = ipaddress.ip_interface(f"{lif['address']}/{lif['netmask']}")
+        except ValueError:
+            if ":" not in lif["address"] and not set(lif["address"]) <= set("0123456789."):
+                yield Finding(
+                    where,
+                    f"{lif['name']}: ONTAP gives an interface an address, not a name: write the address",
+                )
+            continue
+        network = interface.network
+        ends = {network.network_address, network.broadcast_address}
+        if network.version == 4 and network.prefixlen < _MAX_PREFIX - 1 and interface.ip in ends:
+            yield Finding(
+                where,
+                f"{lif['name']}: {interface.ip} is the first or the last of {network}: take another one",
+            )
+
+
+def _route_problems(ontap: dict[str, Any]) -> Iterator[Finding]:
+    """Yield routes whose gateway is of another family or an interface of the SVM, and two routes to one destination."""
+    own = {
+        lif["address"]
+        for lif in [*ontap.get("data_lifs", []), ontap.get("svm_management_lif") or {"address": ""}]
+    }
+    destinations: set[str] = set()
+    for index, route in enumerate(ontap.get("routes", [])):
+        place: Place = ("storage", "ontap", "routes", index)
+        to, gateway = route["destination"], route["gateway"]
+        if (":" in to) != (":" in gateway):
+            yield Finding(
+                place, f"the route to {to} goes over {gateway}, of another family: correct one of them"
+            )
+        if gateway in own:
+            yield Finding(place, f"the gateway {gateway} of {to} is an interface of the SVM: name the router")
+        if to in destinations:
+            yield Finding(place, f"there are two routes to {to}: remove one")
+        destinations.add(to)
+
+
+def _doubled_ports(ontap: dict[str, Any]) -> Iterator[Finding]:
+    """Yield ports in two interface groups, ports of a group that carry an interface or a VLAN, and VLANs that are there
+    twice.
+    """
+    grouped: set[tuple[str, str]] = set()
+    for index, group in enumerate(ontap.get("interface_groups", [])):
+        ports = {(group["node"], port) for port in group["ports"]}
+        for node, port in sorted(ports & grouped):
+            yield Finding(
+                ("storage", "ontap", "interface_groups", index),
+                f"{port} of {node} is in two interface groups: remove one",
+            )
+        grouped |= ports
+    for index, lif in enumerate(ontap.get("data_lifs", [])):
+        if (lif["home_node"], lif["home_port"]) in grouped:
+            yield Finding(
+                ("storage", "ontap", "data_lifs", index),
+                f"{lif['name']} is to be on {lif['home_port']}, a port of an interface group: name the group, as a0a",
+            )
+    made: set[tuple[str, str, int]] = set()
+    for index, vlan in enumerate(ontap.get("vlans", [])):
+        place: Place = ("storage", "ontap", "vlans", index)
+        if (vlan["node"], vlan["parent"], vlan["id"]) in made:
+            yield Finding(place, f"VLAN {vlan['id']} of {vlan['parent']} is there twice: remove one")
+        if (vlan["node"], vlan["parent"]) in grouped:
+            yield Finding(place, f"{vlan['parent']} is a port of an interface group: name the group, as a0a")
+        made.add((vlan["node"], vlan["parent"], vlan["id"]))
 
 
 def _ports(lifs: list[dict[str, Any]]) -> list[str]:

@@ -1,5 +1,7 @@
 """The stage trident: NetApp's Trident with its backends and storage classes."""
 
+import difflib
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
@@ -21,6 +23,12 @@ _ORCHESTRATORS: Final = Resource(
 )
 _PROVISIONERS: Final = Resource("trident.netapp.io", "v1", "tridentprovisioners", "TridentProvisioner")
 
+_NFS_OPTIONS: Final = (
+    "nfsvers", "vers", "minorversion", "rsize", "wsize", "hard", "soft", "timeo", "retrans", "proto", "nconnect",
+    "noatime", "nolock", "actimeo", "acregmin", "acregmax", "acdirmin", "acdirmax", "lookupcache", "sec", "port",
+    "nosharecache", "rdirplus", "nordirplus", "noresvport", "resvport", "noac", "nocto",
+)  # fmt: skip
+"""Options of mount that are common for NFS. A name that is nearly one of them is an error in writing."""
 _OVER_ISCSI: Final = frozenset({"ontap-san"})
 
 
@@ -91,6 +99,14 @@ class Trident(StageDefinition):
             "trident_password": secret(system.get("trident_password")),
         }
 
+    def notes(self, site: Site) -> Iterator[str]:
+        for storage_class in site.get("storage", "classes", default=[]):
+            for option in ",".join(storage_class.get("mount_options", [])).split(","):
+                name = option.partition("=")[0]
+                near = difflib.get_close_matches(name, _NFS_OPTIONS, n=1, cutoff=0.8)
+                if near and name not in _NFS_OPTIONS:
+                    yield f"class {storage_class['name']}: mount option {option}: is {near[0]} meant?"
+
     def sentence(self, site: Site) -> str:
         classes = [
             f"{storage_class['name']}{' (default)' if storage_class.get('default') else ''}"
@@ -139,8 +155,11 @@ def _of_classes(site: Site) -> Iterator[Finding]:
         if storage_class["backend"] not in backends:
             backend: Place = ("storage", "classes", index, "backend")
             yield Finding(backend, f"there is no backend {storage_class['backend']} in storage.backends")
-        for option in storage_class.get("mount_options", []):
+        options = ",".join(storage_class.get("mount_options", [])).split(",")
+        for option in options:
             name, _, version = option.partition("=")
+            if re.fullmatch(r"v[234](\.[0-9])?", option):
+                name, version = "vers", option[1:]
             if name in {"vers", "nfsvers"} and version not in served:
                 yield Finding(
                     ("storage", "classes", index, "mount_options"),

@@ -34,7 +34,10 @@ def write(site: SiteUnderTest, **more: Any) -> None:
             "mgmt01 has the role control_plane, and the other hosts have such a host in their",
         ),
         ("etcd01", "etcd01 has the role etcd, and the other hosts"),
-        ("dgx01", "dgx01 is the last host with the role gpu, and a site without GPUs cannot be verified"),
+        (
+            "dgx01",
+            "dgx01 is the last host with the role gpu in service, and a site without GPUs cannot be verified",
+        ),
         ("dgx99", "dgx99: {file} has no such host; there are mgmt01, etcd01, dgx01, cpu01, cpu02"),
         ("dgx*", "dgx*: {file} has no such host"),
         ("gpu", "gpu: {file} has no such host"),

@@ -377,12 +377,13 @@ def test_names_by_which_site_files_are_checked_are_those_of_the_trees(
 ) -> None:
     known = defaults(deepops, kubespray)
     prose = {"ref", "see"}  # words in comments
-    kinds = {bool: "bool", int: "int"}
+    kinds = {bool: "bool", int: "int", list: "list"}
     named = {
         name: kinds.get(type(values[0]), "") if len(set(map(type, values))) == 1 else ""
         for name, values in known.items()
         if re.fullmatch(r"[a-z]\w*", name) and name not in prose
     }
+    named |= dict.fromkeys(NAMES["without_default"].split(), "")
     assert {name for name, _ in upstream.variables().items() ^ named.items()} == set()
     assert NAMES["choices"] == {
         name: values
@@ -391,8 +392,15 @@ def test_names_by_which_site_files_are_checked_are_those_of_the_trees(
     }
     for name in [*NAMES["keys"], *NAMES["ipv4_only"], *NAMES["own"]]:
         assert name in upstream.variables()
-    settled = set(SET) - {"helm_enabled", "drain_grace_period", *NAMES["keys"], *NAMES["own"]}
+    settled = set(SET) - {*NAMES["keys"], *NAMES["own"]}
     assert not settled & set(re.findall(r"(?m)^(\w+):", (TEMPLATES / "group_vars.yml.j2").read_text()))
+
+
+def test_releases_of_docker_in_a_site_file_are_those_of_every_system(kubespray: Facts) -> None:
+    variables = kubespray["roles"]["container-engine/docker"]["variables"]
+    for system in ("ubuntu", "redhat"):
+        known = set(variables[f"vars/{system}.yml"]["docker_versioned_pkg"])
+        assert known - {"edge", "stable"} == set(NAMES["docker"])
 
 
 def test_names_that_hosts_may_not_have_are_the_groups_of_the_trees(deepops: Facts, kubespray: Facts) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from deployment import upstream
 from tests.upstream import facts
 from tests.upstream.conftest import RELEASE
 from tests.upstream.repository import KUBESPRAY, git
@@ -35,6 +36,17 @@ def test_the_release_pins_the_kubespray_of_the_checkout(
     if not all((checkout / ".git").exists() for checkout in (outer, inner)):
         pytest.skip(f"{outer} or {inner} is no git checkout")
     assert git(outer, "rev-parse", f"HEAD:{KUBESPRAY}") == git(inner, "rev-parse", "HEAD")
+
+
+def test_kubespray_reads_the_names_without_a_default_and_asserts_the_choices(
+    deepops: dict[str, object], kubespray: dict[str, object]
+) -> None:
+    names, roles = upstream.names(), facts.checkout("kubespray") / "roles"
+    text = "\n".join(path.read_text() for ending in ("yml", "j2") for path in roles.rglob(f"*.{ending}"))
+    assert set(names["without_default"].split()) <= set(re.findall(r"\w+", text))
+    for name, values in names["choices_of_calico"].items():
+        assert f"{name} in {values}" in text
+    assert f"(kubelet_max_pods | default({names['max_pods']})) | int <=" in text
 
 
 def test_every_playbook_is_read_with_the_variables_of_the_site(done: Done, programs: Path) -> None:
