@@ -154,7 +154,7 @@ def _world(net: Internet, root: Path) -> World:
             "kubernetes": "1.34.2", "deepops": "26.07", "trident": "26.06.0", "container_toolkit": "1.20.0",
             "dra": "0.5.0",
         },
-        "deepops": {"commit": commit},
+        "deepops": {"commit": commit, "repository": "https://github.com/NVIDIA/deepops"},
         "storage": {"trident": {"sha256": servers.sha256(TRIDENT_ARCHIVE)}},
         "bundle": {
             "images": ["ghcr.io/team/app:v1"],
