@@ -20,6 +20,16 @@ _OF_MACHINES: Final = frozenset({"address", "node_address", "gateway", "manageme
 _LOCAL: Final = frozenset({"pod_subnet", "service_subnet", "cidr"})
 """Networks of pods, services and hosts."""
 
+OF_THIS_MACHINE: Final = (
+    "localhost",
+    "localhost.localdomain",
+    "localhost4",
+    "localhost6",
+    "ip6-localhost",
+    "ip6-loopback",
+)
+"""Names of the machine itself."""
+
 _NUMBERS: Final = re.compile(r"[0-9.]+")
 _SPECIAL: Final = {
     ipaddress.ip_network("169.254.0.0/16"): "link-local",
@@ -33,6 +43,21 @@ _NEVER: Final = {
     **_SPECIAL,
 }
 """Ranges that no network of pods or hosts can have. `site_checks` judges such addresses of single hosts."""
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether an address or a name is one of the machine itself.
+
+    Example: `is_loopback("::ffff:127.0.0.1")` returns `True`.
+    """
+    if address.lower().rstrip(".") in OF_THIS_MACHINE or address.lower().endswith(".localhost"):
+        return True
+    try:
+        number = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(number, "ipv4_mapped", None) or number
+    return bool(mapped.is_loopback or mapped.is_unspecified)
 
 
 def malformed(site: Site) -> Iterator[Finding]:
@@ -83,8 +108,9 @@ def fixed(site: Site) -> Iterator[tuple[Place, str, str]]:
 
 
 def reached(site: Site) -> Iterator[tuple[Place, str, str]]:
-    """Yield the entry, the owner, and the address or DNS name of each machine that hosts must reach: those of `fixed`,
-    jump hosts, gateways, proxies, and servers of a bundle. DNS servers are left out.
+    """Yield the entry, the owner, and the address or DNS name of each machine that hosts must reach.
+
+    These are the machines of `fixed`, jump hosts, gateways, proxies, and servers of a bundle. DNS servers are left out.
     """
     yield from fixed(site)
     jumps: list[Place] = [("access", "jump"), *(("hosts", name, "jump") for name in site.hosts)]

@@ -5,9 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from deployment.addresses import POD_SUBNET, SERVICE_SUBNET, servers
+from deployment.addresses import POD_SUBNET, SERVICE_SUBNET, is_loopback, servers
 from deployment.site import Finding, Site
-from deployment.site_checks import is_loopback
 
 _URL: Final = re.compile(r"https?://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9][A-Za-z0-9.-]*):[0-9]{1,5}/?")
 

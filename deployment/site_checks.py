@@ -19,14 +19,6 @@ GROUPS: Final = ("control_plane", "etcd", "gpu", "worker")
 _OWN_NAMES: Final = frozenset({CONTROLLER, *GROUPS, "cluster", "switches", "muster_gpu", "ungrouped"})
 _NUMBER: Final = re.compile(r"[0-9]+(e[0-9]+)?|0[box][0-9a-f]+")
 """Names that a program takes for a number: a resolver reads 42 as the address 0.0.0.42."""
-_OF_THIS_MACHINE: Final = (
-    "localhost",
-    "localhost.localdomain",
-    "localhost4",
-    "localhost6",
-    "ip6-localhost",
-    "ip6-loopback",
-)
 
 
 def problems(site: Site) -> Iterator[Finding]:
@@ -37,7 +29,7 @@ def problems(site: Site) -> Iterator[Finding]:
         other = owners.setdefault(f"{_spelt(host['address'])}:{host.get('port', 22)}", name)
         if other != name and host.get("connection", "ssh") == "ssh":
             yield Finding(("hosts", name, "address"), f"{name} has the address of {other}")
-        if is_loopback(host["address"]) and _is_this_machine(site, host):
+        if addresses.is_loopback(host["address"]) and _is_this_machine(site, host):
             yield Finding(
                 ("hosts", name, "address"),
                 f"{name} has {host['address']}, which is the machine that muster runs on. Name the address by which "
@@ -53,21 +45,6 @@ def problems(site: Site) -> Iterator[Finding]:
             f"etcd has {len(members)} members: an even number survives no more failures than one less. "
             "Take the role from one host or give it to one more",
         )
-
-
-def is_loopback(address: str) -> bool:
-    """Return whether an address or a name is one of the machine itself.
-
-    Example: `is_loopback("::ffff:127.0.0.1")` returns `True`.
-    """
-    if address.lower().rstrip(".") in _OF_THIS_MACHINE or address.lower().endswith(".localhost"):
-        return True
-    try:
-        number = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    mapped = getattr(number, "ipv4_mapped", None) or number
-    return bool(mapped.is_loopback or mapped.is_unspecified)
 
 
 def _spelt(address: str) -> str:
@@ -88,7 +65,8 @@ def _is_this_machine(site: Site, host: dict[str, Any]) -> bool:
 def _reserved_names(site: Site) -> Iterator[Finding]:
     """Yield hosts and switches with the name of a group, of muster's controller, or of each other."""
     groups = {
-        name.replace("_", "-") for name in (*_OWN_NAMES, *upstream.names()["groups"], *_OF_THIS_MACHINE)
+        name.replace("_", "-")
+        for name in (*_OWN_NAMES, *upstream.names()["groups"], *addresses.OF_THIS_MACHINE)
     }
     switches = site.get("network", "switches", default={})
     named: list[tuple[Place, str]] = [(("hosts", name), name) for name in site.hosts]
@@ -118,7 +96,7 @@ def _doubled(site: Site) -> Iterator[Finding]:
         first, other = owners.setdefault(_spelt(text), (place, owner))
         hosts = first[0] == place[0] == "hosts"
         one_host, by_ssh = first[1] == place[1], first[2] == place[2] == "address"
-        if first == place or is_loopback(text) or (hosts and (one_host or by_ssh)):
+        if first == place or addresses.is_loopback(text) or (hosts and (one_host or by_ssh)):
             continue
         yield Finding(place, f"{owner} has the address of {other}, {text}: correct one of them")
 

@@ -147,5 +147,9 @@ def build(
         (root / name).exists() for name in (manifest.MANIFEST, WORK, "packages", "wheels")
     ):  # fmt: skip
         raise BundleError(f"{root}: the directory is not empty and holds no bundle: name another")
-    (root / WORK).mkdir(parents=True, exist_ok=True)
-    return asyncio.run(Builder(root, site, mirrors, progress).run(contents))
+    try:
+        (root / WORK).mkdir(parents=True, exist_ok=True)
+        return asyncio.run(Builder(root, site, mirrors, progress).run(contents))
+    except OSError as error:
+        place = error.filename or root
+        raise BundleError(f"{place}: {error.strerror}: name a directory that can be written") from error

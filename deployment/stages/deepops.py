@@ -185,8 +185,8 @@ def _of_release(site: Site) -> Iterator[Finding]:
     if commit != row["commit"] and site.get("deepops", "repository") is None:
         yield Finding(
             ("deepops", "commit"),
-            f"the tag {release} of DeepOps is {row['commit']}, and the matrix has checked that commit alone: remove "
-            "deepops.commit, or name a repository of your own in deepops.repository",
+            f"deepops.commit is another one than the matrix has checked ({row['commit']}): remove it, or name your own "
+            "repository in deepops.repository",
         )
     docker = site.versions.get("docker")
     if docker and docker not in upstream.names()["docker"]:

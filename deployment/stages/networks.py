@@ -4,7 +4,7 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from deployment import addresses, site_checks, upstream
+from deployment import addresses, upstream
 from deployment.site import Finding, Place, Site
 from deployment.variable_checks import EXTRA, extra
 
@@ -59,7 +59,7 @@ def _of_another_family(site: Site) -> Iterator[Finding]:
             )
     for name, host in site.hosts.items():
         for key in ("address", "node_address"):
-            if ":" in host.get(key, "") and not site_checks.is_loopback(host[key]):
+            if ":" in host.get(key, "") and not addresses.is_loopback(host[key]):
                 yield Finding(("hosts", name, key), f"{name} has the IPv6 address {host[key]}: {fix} address")
 
 
@@ -133,7 +133,7 @@ def _looping(site: Site) -> Iterator[Finding]:
     """
     own = of_cluster(site).values()
     for index, text in enumerate(site.get("kubernetes", "upstream_dns", default=[])):
-        if site_checks.is_loopback(text) or any(is_in(text, network) for network in own):
+        if addresses.is_loopback(text) or any(is_in(text, network) for network in own):
             yield Finding(
                 ("kubernetes", "upstream_dns", index),
                 f"kubernetes.upstream_dns: the cluster's DNS asks {text}, which is in a pod the cluster itself: name a "

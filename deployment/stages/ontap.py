@@ -227,7 +227,7 @@ def _route_problems(ontap: dict[str, Any]) -> Iterator[Finding]:
         to, gateway = route["destination"], route["gateway"]
         if (":" in to) != (":" in gateway):
             yield Finding(
-                place, f"the route to {to} goes over {gateway}, of another family: correct one of them"
+                place, f"the route to {to} has the gateway {gateway}, of another family: correct one of them"
             )
         if gateway in own:
             yield Finding(place, f"the gateway {gateway} of {to} is an interface of the SVM: name the router")

@@ -111,7 +111,7 @@ CASES = {
     "a Docker that kubespray does not know": Case(
         "dra: auto", 'dra: auto\n  docker: "99.9"', "kubespray does not install Docker 99.9", "docker:"),
     "another commit of the tag": Case(
-        "", f"deepops: {{commit: {'a' * 40}}}\n", "the matrix has checked that commit alone", "deepops: {"),
+        "", f"deepops: {{commit: {'a' * 40}}}\n", "another one than the matrix has checked", "deepops: {"),
     "a fork of DeepOps": Case(
         "", f"deepops: {{commit: {'a' * 40}, repository: 'https://git.example.com/deepops'}}\n"),
     "more GPUs than the model": node("gpus: 16", "dgx-h100 has 8 GPUs"),
@@ -214,7 +214,7 @@ def test_no_host_to_add_is_refused_instead_of_all(site: SiteUnderTest, hosts: st
     assert "--add names no host" in done.stderr
 
 
-def test_the_last_host_in_service_with_gpus_stays(site: SiteUnderTest) -> None:
+def test_the_last_host_in_service_with_gpus_is_not_removed(site: SiteUnderTest) -> None:
     text = HEALTHY.replace("model: dgx-h100", "model: dgx-h100, maintenance: broken")
     site.write(text)
     line = text[: text.index("dgx01:")].count("\n") + 1
