@@ -17,7 +17,7 @@ from typing import Any
 import click
 import pytest
 import yaml
-from packaging.version import Version
+from packaging.version import VERSION_PATTERN, Version
 
 from deployment.matrix import tables, within
 from deployment.vulnerabilities import affecting
@@ -35,6 +35,7 @@ SOFTWARE = {
 """Software whose release alone is compared, with a name in the form of its checkout."""
 
 _OF_OPERATOR = {"driver": "driver", "container_toolkit": "toolkit"}
+_RELEASE = re.compile(VERSION_PATTERN, re.VERBOSE | re.IGNORECASE)
 _NAMES_IN_A_LINE = 12
 _FOLLOW, _NOT_READ = 1, 2
 
@@ -136,18 +137,14 @@ def compare() -> Comparison:
 def _versions(comparison: Comparison) -> Iterator[tuple[str, str]]:
     """Yield the newest release of each software, from the file, its checkout, or the GPU operator."""
     directory, trees = facts.folder(facts.FACTS_VARIABLE), facts.folder(facts.TREES_VARIABLE)
-    listed: dict[str, str] = {}
-    if directory and (directory / facts.RELEASES).is_file():
-        listed = json.loads((directory / facts.RELEASES).read_text())
+    listed = _entries(directory / facts.RELEASES, comparison) if directory else {}
     operator = facts.newest(trees, SOFTWARE["gpu_operator"]) if trees else None
     values = operator / "deployments" / "gpu-operator" / "values.yaml" if operator else None
-    chart: dict[str, Any] = yaml.safe_load(values.read_text()) if values and values.is_file() else {}
+    chart = _entries(values, comparison) if values else {}
     for software, known in SOFTWARE.items():
         known_to: list[tuple[str, str]] = []
         if software in listed:
-            known_to.append(
-                (listed[software].removeprefix("v"), str(directory and directory / facts.RELEASES))
-            )
+            known_to.append((str(listed[software]), str(directory and directory / facts.RELEASES)))
         if (
             trees
             and (checkout := facts.newest(trees, known)).is_dir()
@@ -155,7 +152,12 @@ def _versions(comparison: Comparison) -> Iterator[tuple[str, str]]:
         ):
             known_to.append((release, str(checkout)))
         if key := _OF_OPERATOR.get(software):
-            known_to += [(str(chart[key]["version"]).removeprefix("v"), str(values))] if key in chart else []
+            entry = chart.get(key)
+            known_to += [(str(entry.get("version")), str(values))] if isinstance(entry, dict) else []
+        unread = [each for each in known_to if not _RELEASE.fullmatch(each[0])]
+        for text, place in unread:
+            comparison.miss(f"{software}: {place}: `{text}` is no release")
+        known_to = [(text.removeprefix("v"), place) for text, place in known_to if _RELEASE.fullmatch(text)]
         if not known_to:
             comparison.miss(
                 f"{software}: not at hand: {known.rpartition('-')[0]}-RELEASE, or {facts.RELEASES}"
@@ -164,6 +166,20 @@ def _versions(comparison: Comparison) -> Iterator[tuple[str, str]]:
         release, place = max(known_to, key=lambda each: Version(each[0]))
         comparison.releases[software] = f"{release}, {place}"
         yield software, release
+
+
+def _entries(path: Path, comparison: Comparison) -> dict[str, Any]:
+    """Return the entries of a file in YAML or JSON; empty if it does not exist or cannot be read."""
+    if not path.is_file():
+        return {}
+    try:
+        entries = yaml.safe_load(path.read_text())
+    except (OSError, ValueError, yaml.YAMLError):
+        entries = None
+    if not isinstance(entries, dict):
+        comparison.miss(f"{path}: it is no mapping in YAML or JSON")
+        return {}
+    return entries
 
 
 def _outside(versions: dict[str, str], comparison: Comparison) -> Iterator[Finding]:

@@ -158,3 +158,26 @@ def test_known_releases_are_no_change_and_missing_sources_are_named(
     for software in ("kubernetes", "driver", "container_toolkit", "gpu_operator"):
         assert any(line.startswith(f"not read: {software}: not at hand: ") for line in lines)
     assert ended.returncode == 2, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("listed", "chart", "named"),
+    [
+        ('{"kubernetes": 1.36', ": [", ("releases.json: it is no mapping", "values.yaml: it is no mapping")),
+        ('["1.36.0"]', "driver: 580", ("releases.json: it is no mapping",)),
+        ('{"kubernetes": "latest", "driver": null}', "toolkit: {version: next}",
+         ("`latest` is no release", "`None` is no release", "`next` is no release")),
+    ],
+)  # fmt: skip
+def test_a_file_without_releases_is_named(
+    source: str, tmp_path: Path, listed: str, chart: str, named: tuple[str, ...]
+) -> None:
+    folder = tmp_path / "gpu-operator-v26.7.0" / "deployments" / "gpu-operator"
+    folder.mkdir(parents=True)
+    (folder / "values.yaml").write_text(chart)
+    (tmp_path / facts.RELEASES).write_text(listed)
+    ended = releases(tmp_path, tmp_path)
+    assert not ended.stderr
+    unread = [line for line in ended.stdout.splitlines() if line.startswith("not read: ")]
+    for each in named:
+        assert any(each in line for line in unread), ended.stdout
