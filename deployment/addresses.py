@@ -81,8 +81,10 @@ def malformed(site: Site) -> Iterator[Finding]:
         except ValueError as error:
             yield Finding(place, f"{where}: {_fix(value, error)}")
         if kind:
-            meant = "255.255.255.0, for example" if key == "netmask" else "an address or network of the site"
-            yield Finding(place, f"{where}: {value} is {kind}: write {meant}")
+            example = (
+                "255.255.255.0, for example" if key == "netmask" else "an address or network of the site"
+            )
+            yield Finding(place, f"{where}: {value} is {kind}: write {example}")
 
 
 def fixed(site: Site) -> Iterator[tuple[Place, str, str]]:

@@ -68,12 +68,12 @@ def refused_removal(site: Site, host: str) -> Iterator[Finding]:
             "then delete the entry of the host",
         )
     yield from _indispensable(site, [host], "muster removes hosts of neither role")
-    served = [
+    with_gpus = [
         name
         for name, values in site.hosts.items()
         if "gpu" in values["roles"] and "maintenance" not in values
     ]
-    if served == [host]:
+    if with_gpus == [host]:
         yield Finding(
             ("hosts", host, "roles"),
             f"{host} is the last host with the role gpu in service, and a site without GPUs cannot be verified. Add "

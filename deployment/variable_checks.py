@@ -68,8 +68,8 @@ def problems(site: Site) -> Iterator[Finding]:
             yield Finding(place, f"vars.{name}: no role has this variable{_nearest(name, options)}")
         else:
             yield from _of_value(place, value, options[name])
-    named = site.get(*EXTRA, default={})
-    if isinstance(named, str) and "{{" in named:
+    whole = site.get(*EXTRA)
+    if isinstance(whole, str) and "{{" in whole:
         yield Finding(
             EXTRA, f"{'.'.join(EXTRA)}: name each variable here; only a value may come from vault.yml"
         )

@@ -29,7 +29,7 @@ class Driver(StageDefinition):
     needs: ClassVar[tuple[str, ...]] = ("versions", "driver")
 
     def problems(self, site: Site) -> Iterator[Finding]:
-        modules = site.get("driver", "kernel_modules", default="auto")
+        modules = self.value(site, "driver_kernel_modules")
         for name, host in site.hosts.items():
             model = host.get("model")
             if "gpus" in host and "gpu" not in host["roles"]:

@@ -255,14 +255,14 @@ def _doubled_ports(ontap: dict[str, Any]) -> Iterator[Finding]:
                 ("storage", "ontap", "data_lifs", index),
                 f"{lif['name']} is to be on {lif['home_port']}, a port of an interface group: name the group, as a0a",
             )
-    made: set[tuple[str, str, int]] = set()
+    vlans: set[tuple[str, str, int]] = set()
     for index, vlan in enumerate(ontap.get("vlans", [])):
         place: Place = ("storage", "ontap", "vlans", index)
-        if (vlan["node"], vlan["parent"], vlan["id"]) in made:
+        if (vlan["node"], vlan["parent"], vlan["id"]) in vlans:
             yield Finding(place, f"VLAN {vlan['id']} of {vlan['parent']} is there twice: remove one")
         if (vlan["node"], vlan["parent"]) in grouped:
             yield Finding(place, f"{vlan['parent']} is a port of an interface group: name the group, as a0a")
-        made.add((vlan["node"], vlan["parent"], vlan["id"]))
+        vlans.add((vlan["node"], vlan["parent"], vlan["id"]))
 
 
 def _ports(lifs: list[dict[str, Any]]) -> list[str]:
