@@ -475,7 +475,8 @@ def test_a_job_evicts_for_its_next_pods_only_when_the_first_have_their_place() -
         ("covered-before-a-sibling-takes", Pace()),
         ("moved-then-evicted-for-one", Pace()),
         ("nomination-beside-a-withdrawn-start", Pace(3, is_mixed=True)),
-        pytest.param("nomination-of-the-first-of-a-group", Pace(is_mixed=True), marks=NOT_MENDED),
+        ("nomination-of-the-first-of-a-group", Pace(is_mixed=True)),
+        pytest.param("nomination-of-the-first-without-room", Pace(1, is_late=True), marks=NOT_MENDED),
         ("overtaken-after-an-eviction-for-its-share", Pace(0, is_mixed=True)),
     ],
 )
