@@ -3,6 +3,7 @@
 It imports nothing of muster, and is written only from docs/reference/record-layers.md.
 """
 
+import itertools
 import re
 
 BUS = r"[0-9a-fA-F:.]+"
@@ -10,7 +11,8 @@ FATAL = re.compile(
     rf"\bXid \((?:PCI:)?{BUS}[^)]*\): \d+(?:,.*)?$|SXid \((?:PCI:)?{BUS}[^)]*\): \d+, Fatal\b"
     r"|fallen off the bus|GPU is lost|^nvidia .*(?:change power state from D3cold|config space inaccessible)"
     r"|RmInitAdapter failed|NVRM: .*(?:probe routine failed|No NVIDIA (?:GPU|devices))|nvidia: probe of .* failed"
-    r"|EDAC .*\bUE\b|Memory failure: |Uncorrect\w+ memory error"
+    r"|EDAC .*\bUE\b|Memory failure: |Uncorrect\w+ memory error|due to hardware memory corruption"
+    r"|Memory error not recovered|SError Interrupt|Internal error: synchronous external abort"
     r"|(?:AER|PCIe Bus Error|DPC): .*(?:[Uu]ncorrect|[Ff]atal|containment event)"
     r"|pciehp: Slot\(.*\): (?:Link Down|Card not present|Surprise|Power fault|Failed|Cannot)"
     r"|broken device, retraining|retraining failed|after \w+; giving up$"
@@ -24,25 +26,34 @@ FATAL = re.compile(
     r"|\b(?:NFS|nfs|RPC|lockd)\w*: .*(?:[Uu]nhandled error|timed out|not responding|[Ll]ock reclaim failed"
     r"|lease failed|lease expired|fileid changed)"
     r"|nvme\S*(?: \S+)*: .*(?:timeout, (?:aborting|reset controller|disable controller)|controller is down)"
-    r"|EXT4-fs error|(?:EXT4-fs|XFS) \(.*(?:[Rr]emounting filesystem read-only|[Cc]orruption|[Ss]hut(?:ting)? down)"
+    r"|EXT4-fs error|(?:EXT4-fs|XFS) \(.*(?:[Rr]emounting filesystem read-only|[Cc]orruption|[Ss]hut(?:ting)? down"
+    r"|Unmount and)"
+    r"|JBD2: Detected IO errors|Aborting journal on device|BTRFS (?:error|critical)"
+    r"|Sense Key : (?:Medium|Hardware) Error"
+    r"|md/raid\S*: Disk failure|md/raid\S* .*\bactive with (\d+) out of (?!\1\b)\d+"
     r"|critical medium error|I/O error|DMAR: .*\b[Ff]ault|AMD-Vi: .*(?:PAGE_FAULT|ILLEGAL_DEV|HARDWARE_ERROR)"
-    r"|Kernel panic|\bBUG: |\bOops: |(?:soft|hard) lockup|hard LOCKUP|task .* blocked for more than \d+ seconds"
-    r"|rcu.*(?:detected stall|self-detected stall)"
+    r"|Kernel panic|\bBUG: |\bOops: |^general protection fault|Unable to handle kernel "
+    r"|(?:soft|hard) lockup|hard LOCKUP|task .* blocked for more than \d+ seconds"
+    r"|rcu.*(?:detected (?:expedited )?stall|self-detected stall)"
 )
 WATCHED = re.compile(
     r"\bNVRM|\bnvidia[-_a-z0-9]*:|\bnvidia 0|\bnvidia[-_]peermem\b|SXid|\bEDAC\b|\bmce\b|\bMCE: |\[Hardware Error\]"
     r"|\bAER: |\bDPC: |PCIe Bus Error|\bpciehp: |\bpcieport\b|\bmlx[45]_|^nfs\w*:|\bNFS\w*:|\bRPC: |\brpc_\w+:"
     r"|\blockd: |\bGHES: |\bCPER: |\bBERT: |\bRAS: |[Ss]oft.offlin|\binfiniband\b|^ib_core: |Out of memory: "
-    r"|BAR [0-5]: .*no space for \[mem|available PCIe bandwidth, limited by"
+    r"|BAR [0-5](?:: .*no space for \[mem| \[mem [^]]*\]: can't assign)|available PCIe bandwidth, limited by"
+    r"|\bnv_peer_mem\b|Marking clocksource 'tsc' as unstable|irq \d+: nobody cared|WARNING: CPU: "
+    r"|page allocation failure: |hardware is capping power"
 )
 OTHERS = re.compile(
     r"\bbnxt_en\b|\bnvme\b|\bEXT4-fs\b|\bXFS\b|\bDMAR\b|\bAMD-Vi\b|\bgdrdrv\b|\barm-smmu|\bnvidia-fs"
+    r"|^ata\d|^md\d*[:/]|^device-mapper: |\bmegaraid_sas\b|\bmpt[23]sas|\bsmartpqi\b|\bLustre|\bLNet"
+    r"|\b(?:lib)?ceph: |^ib\d+: |^(?:ice|i40e|ixgbe|igb|igc|tg3|bnx2x|be2net|qede|ena|efa|irdma|vfio-pci) [0-9a-f]{4}:"
 )
 SICK_WORDS = re.compile(
     r"error|fail|fatal|\bfault|time[d]? ?out|fallen|\blost\b|uncorrect|corrupt|unhealthy|degrad|not respond|assert|hung"
     r"|stuck|panic|invalid|unable|cannot|can't|could not|overheat|over.?temp|high temp|throttl|abort|\bdead\b|\bdown\b"
     r"|exceed|unplugged|\bwarn|critical|violation|\bbad\b|denied|unexpected|unknown|unsupported|inaccessible|compromised"
-    r"|alarm|poison|reset|event 0x",
+    r"|alarm|poison|reset|event 0x|unresponsive|exception|\bhang\b|issue detected",
     re.IGNORECASE,
 )
 MILD = re.compile(
@@ -112,6 +123,7 @@ nfs4\w+: NFSv4 (?:Flexfile|File) Layout Driver Registering\.\.\.
 nvme nvme\d+: Shutdown timeout set to \d+ seconds
 nvme nvme\d+: missing or invalid SUBNQN field\.
 EXT4-fs \(\S+\): (?:re-)?mounted .*
+ata\d+: SATA link down \(SStatus \w+ SControl \w+\)
 """
 PARTS = {
     "<bus>": r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]",
@@ -122,9 +134,9 @@ PARTS = {
     "<build>": r"(?: +Release Build)?(?: +\([\w@.-]+\))?(?: +\w{3} \w{3} [ \d]\d(?: \d\d:\d\d:\d\d \w+ \d{4})?)?",
 }
 STAMP = re.compile(
-    r"(?:<\d+>)?(?:\w+ *:\w+ *: )?(?:\[ *\+?\d+\.\d+(?:, *\w+)?\]|\[\w{3} \w{3} [ \d]\d [\d:]+ \d{4}\]"
-    r"|\d{4}-\d\d-\d\dT[\d:.,]+(?:[+-][\d:]+|Z)?|\w{3} [ \d]\d [\d:]+|\d+,\d+,\d+,[^;]*;)"
-    r"(?: *\S+ kernel:)?(?: *\[ *\d+\.\d+\])? ?"
+    r"(?:<\d+>)?(?:\w+ *:\w+ *: )?(?:\[ *\+?\d+\.\d+(?:, *\w+)?\]|\[\S+ \S+ [ \d]\d [\d:]+ \d{4}\]"
+    r"|\d{4}-\d\d-\d\dT[\d:.,]+(?:[+-][\d:]+|Z)?|[^\W\d]\S* [ \d]\d \d\d:[\d:]+|\d+,\d+,\d+,[^;]*;)"
+    r"(?: *\S+ kernel:)?(?: *\[ *\d+\.\d+\])?(?: *\[ *[CT]\d+\])? ?"
 )
 
 
@@ -151,6 +163,13 @@ def of_log(text: str) -> str | None:
 LINK = re.compile(
     r"mlx[45]_\w+ (\S+?):? (?:(Port module event: module \d+), Cable|(\S+: Port: \d+ Link|\S+: Link)) (\w+)"
 )
+OTHER_LINK = re.compile(
+    r"\w+ ([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]) (\S+: (?:\w+: \S+ )?(?:NIC )?Link is) "
+    r"([Uu]p|[Dd]own)(?:\W.*)?"
+)
+BOND = re.compile(
+    r"(\w+): (?:\(slave (\S+)\): )?link status definitely (up|down)(?: for interface ([^ ,]+))?(?:,.*)?"
+)
 
 
 def links_down(messages: list[str]) -> bool:
@@ -158,12 +177,22 @@ def links_down(messages: list[str]) -> bool:
     count.
     """
     history: dict[tuple[str, str], list[str]] = {}
+    others: dict[tuple[str, str], list[str]] = {}
     for message in messages:
         if match := LINK.fullmatch(message):
             history.setdefault((match[1], match[2] or match[3]), []).append(match[4])
+        elif match := OTHER_LINK.fullmatch(message):
+            others.setdefault((match[1], match[2]), []).append(match[3].lower())
+        elif match := BOND.fullmatch(message):
+            history.setdefault((match[1], match[2] or match[4]), []).append(match[3])
     up = {"plugged", "up", "ACTIVE"}
+    lost = [words[-1] == "down" and "up" in words for words in others.values()]
+    lost += [
+        sum(one in up and other not in up for one, other in itertools.pairwise(words)) >= 10
+        for words in (*history.values(), *others.values())
+    ]
     empty = {bus for (bus, _), words in history.items() if words[-1] == "unplugged" and not up & set(words)}
-    return any(
+    return any(lost) or any(
         words[-1] not in up and (bool(up & set(words)) or bus not in empty)
         for (bus, _), words in history.items()
     )
@@ -178,7 +207,11 @@ def unheard(messages: list[str], text: str) -> list[bool]:
     for message in messages:
         group = re.match(r"\{(\d+)\}\[Hardware Error\]: ", message)
         is_mild = bool(MILD.search(message)) or bool(group and group[1] in groups)
-        mild = is_mild or (mild and "error status/mask=" in message) or bool(LINK.fullmatch(message))
+        mild = (
+            is_mild
+            or (mild and "error status/mask=" in message)
+            or any(pattern.fullmatch(message) for pattern in (LINK, OTHER_LINK, BOND))
+        )
         too_many = (modules >= 10 and bool(re.search(r"EDAC .*: \d+ CE\b", message))) or (
             links > 80 and bool(re.search(r"PCIe Bus Error: severity=Correct(?:ed|able)", message))
         )

@@ -20,9 +20,22 @@ _SILENT_SERVER: Final = (
 )
 _READ_ONLY: Final = (
     r"(?:EXT4-fs|XFS) \(.*(?:[Rr]emounting filesystem read-only"
-    r"|[Cc]orruption|I/O error|[Ss]hut(?:ting)? down)"
+    r"|[Cc]orruption|I/O error|[Ss]hut(?:ting)? down|Unmount and run xfs_repair)"
 )
-_HUNG: Final = r"task .* blocked for more than \d+ seconds|rcu.*(?:detected stall|self-detected stall)"
+_JOURNAL: Final = r"JBD2: Detected IO errors|Aborting journal on device|BTRFS (?:error|critical)"
+_BAD_FILES: Final = rf"EXT4-fs error|{_READ_ONLY}|{_JOURNAL}"
+_DEGRADED: Final = (
+    r"Sense Key : (?:Medium|Hardware) Error|md/raid\S*: Disk failure"
+    r"|md/raid\S* .*\bactive with (?P<disks>\d+) out of (?!(?P=disks)\b)\d+"
+)
+_CRASHED: Final = r"Kernel panic|\bBUG: |\bOops: |^general protection fault|Unable to handle kernel "
+_HUNG: Final = (
+    r"task .* blocked for more than \d+ seconds"
+    r"|rcu.*(?:detected (?:expedited )?stall|self-detected stall)"
+)
+_LOST_MEMORY: Final = (
+    r"Memory failure: |Uncorrect\w+ memory error|due to hardware memory corruption|Memory error not recovered"
+)
 FAULTS: Final = tuple(
     (kind, re.compile(pattern))
     for kind, pattern in (
@@ -34,7 +47,7 @@ FAULTS: Final = tuple(
         ("RmInitAdapter failed", r"(?P<text>RmInitAdapter failed.*)$"),
         ("no GPU came up", r"NVRM: .*(?P<text>probe routine failed|No NVIDIA (?:GPU|devices))"),
         ("no GPU came up", r"nvidia: (?P<text>probe of .* failed)"),
-        ("memory error", r"(?P<text>EDAC .*\bUE\b.*|Memory failure: .*|Uncorrect\w+ memory error.*)$"),
+        ("memory error", rf"(?P<text>EDAC .*\bUE\b|{_LOST_MEMORY}).*$"),
         ("PCIe error", r"(?P<text>(?:AER|PCIe Bus Error|DPC): .*(?:[Uu]ncorrect\w*|[Ff]atal|containment event).*)$"),
         (
             "PCIe error",
@@ -48,6 +61,7 @@ FAULTS: Final = tuple(
         ("machine check", r"mce: .*(?P<text>[Uu]ncorrect\w*.*|[Ff]atal.*)$"),
         # If bit 61 of a bank's status is set, the hardware did not correct the error.
         ("machine check", r"(?P<text>Bank \d+: [2367abefABEF][0-9a-fA-F]{15}\b.*)$"),
+        ("machine check", r"(?P<text>SError Interrupt|Internal error: synchronous external abort).*$"),
         ("machine check", r"(?P<text>NMI: (?:PCI system|IOCK) error.*|NMI received for unknown reason.*)$"),
         ("host too hot", r"(?P<text>critical temperature reached.*|(?:Core|Package) temperature above threshold.*)$"),
         ("adapter too hot", r"mlx[45]_\w+\b.*(?P<text>[Hh]igh [Tt]emperature.*)$"),
@@ -62,16 +76,24 @@ FAULTS: Final = tuple(
         ),
         (
             "storage error",
-            rf"(?P<text>{_NVME}.*|EXT4-fs error.*|{_READ_ONLY}.*|critical medium error.*|I/O error.*)$",
+            rf"(?P<text>{_NVME}.*|(?:{_BAD_FILES}|{_DEGRADED}|critical medium error|I/O error).*)$",
         ),
         ("IOMMU fault", r"(?P<text>DMAR: .*\b[Ff]ault.*|AMD-Vi: .*(?:PAGE_FAULT|ILLEGAL_DEV|HARDWARE_ERROR).*)$"),
         (
             "kernel error",
-            rf"(?P<text>Kernel panic|\bBUG: |\bOops: |(?:soft|hard) lockup|hard LOCKUP|{_HUNG}).*$",
+            rf"(?P<text>{_CRASHED}|(?:soft|hard) lockup|hard LOCKUP|{_HUNG}).*$",
         ),
     )
 )  # fmt: skip
 """The name of each fault, and the pattern of its line. If several patterns match, the first counts."""
+PARTS: Final = {
+    "memory error": re.compile(r" on (\S+#\S+)"),
+    "NFS error": re.compile(r"\bserver ([^ ,]+)"),
+    "storage error": re.compile(
+        r"\bdev(?:ice)? ([\w-]+)|\((?:device )?([\w-]+)\)|\b(nvme\d\w*|md\d+)|\[(sd\w+)\]"
+    ),
+}
+"""The name of the part in the line of a fault that has no bus id: a memory module, a server, a disk."""
 NOTES: Final = re.compile(
     "|".join(
         (
@@ -86,12 +108,24 @@ NOTES: Final = re.compile(
     )
 )
 """Lines that are not faults by themselves."""
-LINKS: Final = re.compile(
-    r"^mlx[45]_\w+ (?P<bus_id>\S+?):? (?:(?P<port>Port module event: module \d+), Cable|(?P<face>\S+: Port: \d+ Link"
-    r"|\S+: Link)) (?P<state>\w+)$"
+LINKS: Final = (
+    re.compile(
+        r"^mlx[45]_\w+ (?P<bus_id>\S+?):? (?:(?P<port>Port module event: module \d+), Cable"
+        r"|(?P<face>\S+: Port: \d+ Link|\S+: Link)) (?P<state>\w+)$"
+    ),
+    re.compile(
+        rf"^\w+ (?P<bus_id>{BUS}) (?P<face>\S+: (?:\w+: \S+ )?(?:NIC )?Link is) (?P<state>[Uu]p|[Dd]own)(?:\W.*)?$"
+    ),
+    re.compile(
+        r"^(?P<bus_id>\w+): (?:\(slave (?P<port>\S+)\): )?link status definitely (?P<state>up|down)"
+        r"(?: for interface (?P<face>[^ ,]+))?(?:,.*)?$"
+    ),
 )
-"""Lines about cables and links. Only the last line of each cable or link counts."""
-UP: Final = frozenset({"plugged", "up", "ACTIVE"})
+"""Lines about cables and links of mlx4 and mlx5, of other adapters, and of bonds.
+
+Only the last line of each cable or link counts.
+"""
+UP: Final = frozenset({"plugged", "up", "Up", "ACTIVE"})
 _USUAL: Final = r"""
 NVRM: loading NVIDIA UNIX (?:Open )?(?:\w+ )?Kernel Module(?: for \w+)? +\d[\d.]*<build>
 NVRM: GPU at (?:PCI:)?[0-9a-fA-F:.]+: GPU-[0-9a-f-]+
@@ -151,6 +185,7 @@ nfs4\w+: NFSv4 (?:Flexfile|File) Layout Driver Registering\.\.\.
 nvme nvme\d+: Shutdown timeout set to \d+ seconds
 nvme nvme\d+: missing or invalid SUBNQN field\.
 EXT4-fs \(\S+\): (?:re-)?mounted .*
+ata\d+: SATA link down \(SStatus \w+ SControl \w+\)
 """
 _PARTS: Final = {
     "<bus>": BUS,
@@ -174,19 +209,23 @@ STRICT: Final = re.compile(
             r"\[Hardware Error\]",
             r"\bAER: |\bDPC: |PCIe Bus Error|\bpciehp: |\bpcieport\b|\bmlx[45]_|^nfs\w*:|\bNFS\w*:|\bRPC: |\brpc_\w+:",
             r"\blockd: |\bGHES: |\bCPER: |\bBERT: |\bRAS: |[Ss]oft.offlin|\binfiniband\b|^ib_core: |Out of memory: ",
-            r"BAR [0-5]: .*no space for \[mem|available PCIe bandwidth, limited by",
+            r"BAR [0-5](?:: .*no space for \[mem| \[mem [^]]*\]: can't assign)|available PCIe bandwidth, limited by",
+            r"\bnv_peer_mem\b|Marking clocksource 'tsc' as unstable|irq \d+: no\w+ cared|WARNING: CPU: ",
+            r"page allocation failure: |hardware is capping power",
         )
     )
 )
 """Lines of the driver and of hardware. If such a line matches no other pattern, it is unknown."""
 LOOSE: Final = re.compile(
-    r"\bbnxt_en\b|\bnvme\b|\bEXT4-fs\b|\bXFS\b|\bDMAR\b|\bAMD-Vi\b|\bgdrdrv\b|\barm-smmu|\bnvidia-fs"
+    r"\bbnxt_en\b|\bnvme\b|\bEXT4-fs\b|\bXFS\b|\bDMAR\b|\bAMD-Vi\b|\bgdrdrv\b|\barm-smmu|\bnvidia-fs|^ata\d"
+    r"|^md\d*[:/]|^device-mapper: |\bmegaraid_sas\b|\bmpt[23]sas|\bsmartpqi\b|\bLustre|\bLNet|\b(?:lib)?ceph: |^ib\d+: "
+    rf"|^(?:ice|i40e|ixgbe|igb|igc|tg3|bnx2x|be2net|qede|ena|efa|irdma|vfio-pci) {BUS}"
 )
 ILL: Final = re.compile(
     r"error|fail|fatal|\bfault|time[d]? ?out|fallen|\blost\b|uncorrect|corrupt|unhealthy|degrad|not respond|assert|hung"
     r"|stuck|panic|invalid|unable|cannot|can't|could not|overheat|over.?temp|high temp|throttl|abort|\bdead\b|\bdown\b"
     r"|exceed|unplugged|\bwarn|critical|violation|\bbad\b|denied|unexpected|unknown|unsupported|inaccessible|compromised"
-    r"|alarm|poison|reset|event 0x",
+    r"|alarm|poison|reset|event 0x|unresponsive|exception|\bhang\b|issue detected",
     re.IGNORECASE,
 )
 """Words about a fault. A line that matches LOOSE and has one of these words is unknown."""

@@ -1,20 +1,25 @@
 """Finds faults of GPUs, memory, PCIe, adapters, storage and NFS in the kernel's log (`dmesg`, `journalctl -k`)."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from validation.errors import LayerError
 from validation.judge.hosts.host_facts import KernelLog, Xid
-from validation.layers.kernel_lines import FAULTS, ILL, LINKS, LOOSE, NOTES, STRICT, UP, USUAL
+from validation.layers.kernel_lines import FAULTS, ILL, LINKS, LOOSE, NOTES, PARTS, STRICT, UP, USUAL
 
 _ANY_BUS_ID: Final = re.compile(r"\b[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?")
 _STAMP: Final = re.compile(
     r"(?:<\d+>)?(?:\w+ *:\w+ *: )?(?:"
-    r"\[ *\+?\d+\.\d+(?:, *\w+)?\]|\[\w{3} \w{3} [ \d]\d [\d:]+ \d{4}\]|\d{4}-\d\d-\d\dT[\d:.,]+(?:[+-][\d:]+|Z)?"
-    r"|\w{3} [ \d]\d [\d:]+|\d+,\d+,\d+,[^;]*;)(?: *\S+ kernel:)?(?: *\[ *\d+\.\d+\])? ?"
+    r"\[ *\+?\d+\.\d+(?:, *\w+)?\]|\[\S+ \S+ [ \d]\d [\d:]+ \d{4}\]|\d{4}-\d\d-\d\dT[\d:.,]+(?:[+-][\d:]+|Z)?"
+    r"|[^\W\d]\S* [ \d]\d \d\d:[\d:]+|\d+,\d+,\d+,[^;]*;)(?: *\S+ kernel:)?(?: *\[ *\d+\.\d+\])?"
+    r"(?: *\[ *[CT]\d+\])? ?"
 )
-"""The time before a message, as `dmesg`, `journalctl` and `/dev/kmsg` print it."""
+"""The time before a message, as `dmesg`, `journalctl` and `/dev/kmsg` print it in any language.
+
+The thread or processor can follow, as `[ T7914]`.
+"""
 _BEGINS: Final = re.compile(r"(?:Booting )?Linux (?:version \d|on physical CPU)")
 _ERRORS_A_LOG: Final = 10
 """If a log has at least this number of corrected memory errors, their lines are unknown instead of notes (mcelog: 10 in
@@ -24,6 +29,8 @@ _LINK_ERRORS_A_LOG: Final = 81
 """If a log has at least this number of errors of PCIe links, their lines count as unknown: DCGM allows 80 replays
 (diag-skus.yaml).
 """
+_FALLS_A_LOG: Final = 10
+"""If a link changed to down at least this number of times, its lines count as unknown. The number is a choice."""
 _LINES: Final = 3
 """Maximum number of lines of one message of the driver; the first line has the bus id."""
 
@@ -67,7 +74,9 @@ _MODULE_ERRORS: Final = re.compile(r"EDAC .*: (\d+) CE\b")
 _LINK_ERRORS: Final = re.compile(r"PCIe Bus Error: severity=Correct(?:ed|able)")
 _GROUP: Final = re.compile(r"\{(\d+)\}\[Hardware Error\]: ")
 _MILD: Final = re.compile(r"event severity: corrected")
-_NAMES_ITS_PLACE: Final = frozenset({"NFS error", "storage error", "host too hot", "kernel error"})
+_NAMES_ITS_PLACE: Final = frozenset(
+    {"memory error", "NFS error", "storage error", "host too hot", "kernel error"}
+)
 _DETAIL: Final = re.compile(r"SXid \(\S+\): (\d+), (?:Severity \d|Data \{)")
 
 
@@ -91,16 +100,23 @@ def _is_unknown(message: str) -> bool:
 def _links(messages: Sequence[str]) -> tuple[set[str], set[str]]:
     """Return the lines of links whose last state in the log is down, and all other lines of links.
 
-    A module without a cable since the boot is not in use, and neither is its link.
+    A module without a cable since the boot is not in use, and neither is its link. Adapters of others report a link
+    without a cable as down, so theirs must have been up. A link
+    that often changed to down counts as down.
     """
     last: dict[tuple[str, str], re.Match[str]] = {}
     used: set[tuple[str, str]] = set()
-    matches = [match for message in messages if (match := LINKS.match(message))]
+    falls = Counter[tuple[str, str]]()
+    every = [pattern.match(message) for message in messages for pattern in LINKS]
+    matches = [match for match in every if match is not None]
     for match in matches:
-        key = (match["bus_id"], match["port"] or match["face"])
-        last[key] = match
+        key = (match["bus_id"], match.groupdict().get("port") or match["face"])
         if match["state"] in UP:
             used.add(key)
+        elif key in last and last[key]["state"] in UP:
+            falls[key] += 1
+        if falls[key] < _FALLS_A_LOG or match["state"] not in UP:
+            last[key] = match
     empty = {
         bus_id
         for (bus_id, _), match in last.items()
@@ -109,7 +125,7 @@ def _links(messages: Sequence[str]) -> tuple[set[str], set[str]]:
     down = {
         match[0]
         for key, match in last.items()
-        if match["state"] not in UP and (key in used or key[0] not in empty)
+        if match["state"] not in UP and (key in used or (key[0] not in empty and "Link is" not in match[0]))
     }
     return down, {match[0] for match in matches} - down
 
@@ -132,8 +148,8 @@ def _lines(text: str) -> Iterator[tuple[str, str, Xid | None]]:
 def _fault(message: str, place: str) -> Xid | None:
     """Return the fault that the message names.
 
-    If the message has no bus id, `place` is used: the last bus id before it. A fault in `_NAMES_ITS_PLACE` belongs
-    to no earlier line: after a line of an adapter, `nfs: server 10.61.218.110 not responding` is not that adapter's.
+    If the message has no bus id, `place` is used: the last bus id before it. A fault in `_NAMES_ITS_PLACE` belongs to
+    no earlier line, and has the name of its part. Example: a silent NFS server after a line of an adapter.
     """
     matches = ((kind, pattern.search(message)) for kind, pattern in FAULTS)
     kind, match = next(((kind, match) for kind, match in matches if match is not None), ("", None))
@@ -141,5 +157,14 @@ def _fault(message: str, place: str) -> Xid | None:
         return None
     groups = match.groupdict()
     before = "" if kind in _NAMES_ITS_PLACE else place
-    where = (groups.get("bus_id") or before).rstrip(":.").lower()
+    where = (groups.get("bus_id") or before).rstrip(":.").lower() or _part(kind, message)
     return Xid(int(groups.get("code") or 0), where, groups["text"] or "", kind)
+
+
+def _part(kind: str, message: str) -> str:
+    """Return the name of the part that the message gives; empty if it gives none.
+
+    Example: `_part("storage error", "I/O error, dev sdc, sector 1")` returns `'sdc'`.
+    """
+    match = PARTS[kind].search(message) if kind in PARTS else None
+    return match[match.lastindex or 0] if match is not None else ""
