@@ -481,6 +481,13 @@ def nvlink(hosts: Hosts) -> Found:
                 wrong |= any(
                     not rate or rate * 100 < least for of_gpu in here.values() for rate in of_gpu.values()
                 )
+        if host["name"] in joined and system and system["fabric"] == "nvswitch":
+            columns, rows = joined[host["name"]]
+            wrong |= len(rows) != system["gpus"]
+            cells = {
+                row[place] for row in rows for place, column in enumerate(columns) if column.startswith("GPU")
+            }
+            wrong |= not cells <= {"X", f"NV{system['nvlinks']}"}
         if host["name"] in joined and system and system.get("adapters", 0):
             columns, rows = joined[host["name"]]
             places = [place for place, column in enumerate(columns) if not column.startswith("GPU")]
@@ -507,15 +514,17 @@ LINK_USE = (
 )
 
 
-def read_link_errors(text: str) -> list[str]:
-    """Return the verdict on each line below a GPU. Of one counter, the last value counts."""
+def read_link_errors(text: str) -> tuple[list[str], int]:
+    """Return the verdict on each line below a GPU, and the number of links. Of one counter, the last value counts."""
     found: dict[str, str] = {}
+    links: set[tuple[str, str]] = set()
     gpu = ""
     for line in text.splitlines():
         if match := re.match(r"GPU (\d+): ", line):
             gpu = match[1]
         elif gpu and (match := re.match(r"\s+Link (\d+): ([^:]+): (.*)", line)):
             name, value = match[2].strip(), match[3].strip()
+            links.add((gpu, match[1]))
             if re.fullmatch(LINK_USE, name) or value in {"0", "N/A"}:
                 verdict = "PASS"
             else:
@@ -526,15 +535,19 @@ def read_link_errors(text: str) -> list[str]:
             found[line.strip()] = "INCONCLUSIVE"
     if not gpu:
         raise Unreadable
-    return list(found.values())
+    return list(found.values()), len(links)
 
 
 def nvlink_errors(hosts: Hosts) -> Found:
-    return [
-        one
-        for of_host in hosts.printed("nvlink-errors", read_link_errors).values()
-        for one in ["PASS", *of_host]
-    ]
+    found: Found = []
+    of_hosts = hosts.printed("nvlink-errors", read_link_errors)
+    for host in hosts.site["hosts"]:
+        if host["name"] in of_hosts:
+            verdicts, links = of_hosts[host["name"]]
+            system = hosts.system(host)
+            found += ["PASS", *verdicts]
+            found += ["INCONCLUSIVE"] if system and links < system["gpus"] * system["nvlinks"] else []
+    return found
 
 
 def read_state(text: str) -> str:
@@ -704,6 +717,7 @@ def rails(hosts: Hosts) -> Found:
         for ports in of_hosts.values()
         for port in ports
     )
+    odd |= any(len(ports) != len(facts[name]) for name, ports in of_hosts.items())
     return [*found, *(["INCONCLUSIVE"] if odd else []), *(fails(unlike(hosts, facts)) if facts else [])]
 
 
@@ -740,7 +754,8 @@ def interfaces(hosts: Hosts) -> Found:
                 continue
             able = max(map(int, re.findall(r"(\d+)base", words.get("Supported link modes", ""))), default=0)
             slow = speed is not None and able >= 100_000 and speed < able
-            found += ["INCONCLUSIVE"] if speed is None or link is None or slow else []
+            odd = speed is None or link is None or words.get("Duplex") not in {"Full", "Half"}
+            found += ["INCONCLUSIVE"] if odd or slow else []
             if speed is not None:
                 speeds.setdefault(re.sub(r"(?:f\d+)?(?:np\d+)?$", "", face), set()).add(speed)
         found += ["INCONCLUSIVE"] if any(len(of_adapter) > 1 for of_adapter in speeds.values()) else []
@@ -754,6 +769,8 @@ def read_bridges(text: str) -> dict[str, list[str]]:
         if match := re.match(r"((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) (.+)", line):
             devices += 1
             bridge = match[1] if "PCI bridge" in match[2] else ""
+            if "(rev ff)" in match[2] and re.search("NVIDIA|Mellanox", match[2]):
+                bridges[match[1]] = ["gone"]
         elif bridge and (match := re.search(r"ACSCtl:\s*(.+)", line)):
             bridges[bridge] = match[1].split()
     if not devices:
@@ -763,7 +780,7 @@ def read_bridges(text: str) -> dict[str, list[str]]:
 
 def access_control(hosts: Hosts) -> Found:
     of_hosts = hosts.printed("lspci", read_bridges)
-    on = {"SrcValid+", "ReqRedir+", "CmpltRedir+", "UpstreamFwd+"}
+    on = {"gone", "SrcValid+", "ReqRedir+", "CmpltRedir+", "UpstreamFwd+"}
     if any(on & set(controls) for bridges in of_hosts.values() for controls in bridges.values()):
         return ["FAIL"]
     return ["PASS" if bridges else "INCONCLUSIVE" for bridges in of_hosts.values()]
@@ -958,7 +975,7 @@ def nccl(hosts: Hosts) -> Found:
         at_size = [row for row in run.rows if least and row[0] == least["sizeBytes"]][:1]
         if any(row[2] for row in run.rows):
             found.append("FAIL")
-        elif not run.whole or (least and (not at_size or at_size[0][2] is None)):
+        elif not run.whole or (least and (not at_size or any(row[2] is None for row in run.rows))):
             found.append("ERROR")
         elif least is None:
             found.append("INCONCLUSIVE")
@@ -1078,6 +1095,16 @@ def incomplete(hosts: Hosts, before: dict[str, dict[str, int | None]]) -> bool:
     return any(one != every[0] for every in (*kinds.values(), *ports.values()) for one in every)
 
 
+HIGHEST = {
+    **dict.fromkeys(("local_link_integrity_errors", "excessive_buffer_overrun_errors"), 15),
+    **dict.fromkeys(("link_downed", "link_error_recovery"), 255),
+    "symbol_error": 65535,
+    "port_rcv_errors": 65535,
+    "port_rcv_remote_physical_errors": 65535,
+    "port_xmit_discards": 65535,
+}
+
+
 def links(hosts: Hosts) -> Found:
     if any(len(hosts.runs("counters", host["name"])) < 2 for host in hosts.site["hosts"]):
         return ["ERROR"]
@@ -1086,6 +1113,11 @@ def links(hosts: Hosts) -> Found:
     if after.keys() - before.keys():
         return ["ERROR"]
     unread = incomplete(hosts, before)
+    unread |= any(
+        "/" in counter and value == HIGHEST.get(counter.split(" ")[1])
+        for here in after.values()
+        for counter, value in here.items()
+    )
     for name, here in after.items():
         for counter, value in before[name].items():
             if counter in here and (value is None or here[counter] is None):

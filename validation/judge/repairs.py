@@ -70,8 +70,7 @@ def of_fault(kind: str, code: int, text: str) -> Repair:
     if kind in _OTHERS:
         return _OTHERS[kind]
     if code == RECOVERY:
-        action = text.rpartition(" to ")[2].lower()
-        return next((repair for word, repair in _ACTIONS.items() if word in action), Repair.SUPPORT)
+        return of_action(text.rpartition(" to ")[2])
     if code in _JOB:
         return Repair.JOB
     if code in _RESET:
@@ -79,6 +78,11 @@ def of_fault(kind: str, code: int, text: str) -> Repair:
     if code == POWER_CABLE:
         return Repair.COOLING
     return Repair.REBOOT if code in _REBOOT else Repair.SUPPORT
+
+
+def of_action(text: str) -> Repair:
+    """Return the repair that the recovery action of a GPU asks for. Example: `Node Reboot`."""
+    return next((repair for word, repair in _ACTIONS.items() if word in text.lower()), Repair.SUPPORT)
 
 
 RECOVERY: Final = 154

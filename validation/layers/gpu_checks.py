@@ -93,7 +93,10 @@ def nvlink(readings: Readings) -> list[Judgement]:
 
 def nvlink_errors(readings: Readings) -> list[Judgement]:
     """Judge the error counters of NVLinks."""
-    return judge_link_errors(readings.read("nvlink-errors", read_link_errors))
+    scope = readings.scope
+    return judge_link_errors(
+        readings.read("nvlink-errors", read_link_errors), scope.site.hosts, scope.systems
+    )
 
 
 def fabric(readings: Readings) -> list[Judgement]:

@@ -4,9 +4,12 @@ import re
 from typing import Final
 
 from validation.errors import LayerError
+from validation.judge.hosts.host_adapters import NO_ANSWER
 
 _MODULE: Final = re.compile(r"(\w+)\s+\d+(?:\s.*)?")
 _DEVICE: Final = re.compile(r"((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) (.+)")
+_OURS: Final = re.compile(r"NVIDIA|Mellanox")
+"""The makers of GPUs and adapters. A device of another maker can sleep, and then does not answer either."""
 _CONTROL: Final = re.compile(r"ACSCtl:\s*(.+)")
 
 
@@ -20,13 +23,18 @@ def read_modules(text: str) -> list[str]:
 
 
 def read_access_control(text: str) -> dict[str, list[str]]:
-    """Return the ACS controls of each PCIe bridge, such as `ReqRedir+`. Raises LayerError if no device is described."""
+    """Return the ACS controls of each PCIe bridge, such as `ReqRedir+`, and `NO_ANSWER` of a GPU or adapter.
+
+    Raises LayerError if no device is described.
+    """
     bridges: dict[str, list[str]] = {}
     devices, bridge = 0, ""
     for line in text.splitlines():
         if device := _DEVICE.match(line):
             devices += 1
             bridge = device[1] if "PCI bridge" in device[2] else ""
+            if f"({NO_ANSWER})" in device[2] and _OURS.search(device[2]):
+                bridges[device[1]] = [NO_ANSWER]
         elif bridge and (control := _CONTROL.search(line)):
             bridges[bridge] = control[1].split()
     if not devices:

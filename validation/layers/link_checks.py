@@ -10,7 +10,7 @@ from validation.judge.hosts.host_adapters import (
 )
 from validation.judge.hosts.host_clock import judge_clock_sources
 from validation.judge.hosts.host_facts import judge_kubelets, judge_mtu
-from validation.judge.hosts.host_links import judge_counted, judge_counters, judge_frames
+from validation.judge.hosts.host_links import judge_counted, judge_counters, judge_frames, judge_full
 from validation.judge.hosts.host_storage import judge_mounts, judge_written
 from validation.judge.verdict import Verdict
 from validation.layers.clock import read_clock_source
@@ -76,7 +76,7 @@ def counters(readings: Readings) -> list[Judgement]:
         return [Judgement(Verdict.ERROR, "the counters were not read before and after")]
     before = readings.read("counters", read_counters, first=True)
     after = readings.read("counters", read_counters)
-    return [judge_counters(before, after), judge_counted(before, readings.models())]
+    return [judge_counters(before, after), judge_counted(before, readings.models()), judge_full(after)]
 
 
 def kubelets(readings: Readings) -> list[Judgement]:

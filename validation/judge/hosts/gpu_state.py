@@ -23,7 +23,7 @@ from validation.judge.hosts.gpu_elements import (
 )
 from validation.judge.hosts.host_facts import HostGpu, HostGpus, System, all_gpus, some
 from validation.judge.hosts.host_layer import DeclaredHost, system_of
-from validation.judge.repairs import Repair, needs
+from validation.judge.repairs import Repair, needs, of_action
 from validation.judge.verdict import Verdict
 
 
@@ -44,7 +44,7 @@ _NUMBER: Final = re.compile(
 )
 _SICK: Final = re.compile(
     r"err|fail|(?<!de)fault|lost|crash|unknown|invalid|corrupt|degrad|\bbad\b|dead|panic|timeout|hung|unhealthy|reset"
-    r"|missing|abort|broken|critical|fatal",
+    r"|missing|abort|broken|critical|fatal|insufficient|denied|not found|not loaded|mismatch|in use by|no data",
     re.IGNORECASE,
 )
 """Words about faults, which do not occur in any name, version or position."""
@@ -90,7 +90,11 @@ def _worded(place: str, name: str, text: str, words: Words) -> Said | None:
     if text in words.healthy:
         return None
     verdict = words.other if text else Verdict.INCONCLUSIVE
-    return Said(words.aspect, verdict, needs(f"{place}: {name} is {text or 'empty'}", words.repair))
+    repair = of_action(text) if name == _ACTION else words.repair
+    return Said(words.aspect, verdict, needs(f"{place}: {name} is {text or 'empty'}", repair))
+
+
+_ACTION: Final = "gpu_recovery_action"
 
 
 def _counted(place: str, name: str, text: str, count: Count, *, least: bool) -> Said | None:

@@ -51,6 +51,12 @@ def judge_rails(
         for port in ports
         for line in port.unknown
     ]
+    counts = Counter((name, port.adapter, port.port) for name, ports in hosts.items() for port in ports)
+    unread += [
+        f"{name} {adapter}/{port} is there {count} times"
+        for (name, adapter, port), count in sorted(counts.items())
+        if count > 1
+    ]
     if unread:
         judgements.append(Judgement(Verdict.INCONCLUSIVE, f"muster does not know this: {some(unread)}"))
     if odd:
@@ -93,9 +99,9 @@ def judge_interfaces(hosts: Mapping[str, Sequence[Ethernet]], models: Mapping[st
     for name, faces in sorted(hosts.items()):
         up = [face for face in faces if face.has_link is not False]
         unsure += [
-            f"{name} {face.name}: speed {face.speed_mbits}, link {face.has_link}"
+            f"{name} {face.name}: speed {face.speed_mbits}, link {face.has_link}, duplex {face.duplex or None}"
             for face in up
-            if face.speed_mbits is None or face.has_link is None
+            if face.speed_mbits is None or face.has_link is None or face.duplex not in _DUPLEX
         ]
         unsure += [
             f"{name} {face.name} runs at {face.speed_mbits} of {face.supported_mbits} Mb/s"
@@ -119,6 +125,7 @@ def judge_interfaces(hosts: Mapping[str, Sequence[Ethernet]], models: Mapping[st
     return judgements
 
 
+_DUPLEX: Final = frozenset({"Full", "Half"})
 FAST_MBITS: Final = 100_000
 """An interface that supports at least this speed belongs to storage or GPUs, and should run at its highest speed."""
 
@@ -154,7 +161,9 @@ def _unlike(hosts: Mapping[str, Mapping[str, tuple[str, ...]]], models: Mapping[
 
 
 def judge_access_control(hosts: Mapping[str, Mapping[str, Sequence[str]]]) -> Judgement:
-    """Judge whether no PCIe bridge sends traffic between GPU and adapter through the processor (ACS)."""
+    """Judge whether no PCIe bridge sends traffic between GPU and adapter through the processor (ACS), and each device
+    answers.
+    """
     if not hosts:
         return NO_HOST
     wrong = []
@@ -163,6 +172,11 @@ def judge_access_control(hosts: Mapping[str, Mapping[str, Sequence[str]]]) -> Ju
             bridge: [control for control in controls if control in _REDIRECTS]
             for bridge, controls in bridges.items()
         }
+        wrong += [
+            needs(f"{name}: {device} does not answer ({NO_ANSWER})", Repair.COLD_START)
+            for device, controls in sorted(bridges.items())
+            if NO_ANSWER in controls
+        ]
         named = [f"{bridge} {' '.join(controls)}" for bridge, controls in sorted(on.items()) if controls]
         if named:
             wrong.append(needs(f"{name}: ACS is on at {some(named)}", Repair.SETTING))
@@ -174,6 +188,8 @@ def judge_access_control(hosts: Mapping[str, Mapping[str, Sequence[str]]]) -> Ju
     return Judgement(Verdict.PASS)
 
 
+NO_ANSWER: Final = "rev ff"
+"""The revision that lspci prints for a device whose registers cannot be read."""
 _REDIRECTS: Final = frozenset({"SrcValid+", "ReqRedir+", "CmpltRedir+", "UpstreamFwd+"})
 
 

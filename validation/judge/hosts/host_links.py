@@ -55,7 +55,7 @@ def judge_nvlinks(
             ]
     unread = [f"{name}: {line[:100]}" for name, links in sorted(hosts.items()) for line in links.unknown]
     if wrong:
-        return of_faults(wrong)
+        return of_faults([*wrong, *unread])
     if unread:
         return Judgement(
             Verdict.INCONCLUSIVE, f"muster does not know these words about NVLinks: {some(unread)}"
@@ -65,9 +65,13 @@ def judge_nvlinks(
     return Judgement(Verdict.PASS)
 
 
-def judge_link_errors(hosts: Mapping[str, Mapping[str, str]]) -> list[Judgement]:
+def judge_link_errors(
+    hosts: Mapping[str, Mapping[str, str]], declared: Sequence[DeclaredHost], systems: Sequence[System]
+) -> list[Judgement]:
     """Return FAIL if an NVLink had an error or its recovery failed; INCONCLUSIVE for counters that muster does not
     know.
+
+    A host with counters of fewer links than its model has is INCONCLUSIVE, too.
     """
     if not hosts:
         return [NO_HOST]
@@ -86,7 +90,13 @@ def judge_link_errors(hosts: Mapping[str, Mapping[str, str]]) -> list[Judgement]
         judgements.append(
             Judgement(Verdict.INCONCLUSIVE, f"muster does not know this of NVLinks: {some(unknown)}")
         )
-    return judgements
+    silent = []
+    for host, system in hosts_with_systems(hosts, declared, systems)[0]:
+        matches = (re.match(r"GPU \d+ Link \d+ ", finding) for finding in hosts[host.name])
+        links = len({match[0] for match in matches if match is not None})
+        if links < system.gpus * system.nvlinks:
+            silent.append(f"{host.name} counts errors of {links} of {system.gpus * system.nvlinks} NVLinks")
+    return [*judgements, Judgement(Verdict.INCONCLUSIVE, some(silent))] if silent else judgements
 
 
 def judge_topology(
@@ -98,7 +108,8 @@ def judge_topology(
     """Judge whether GPUs and adapters are connected as on the golden host or, without one, as on most hosts of the
     model.
 
-    If the figures of the model have adapters, each GPU must have an adapter behind its own PCIe switch.
+    If the figures of the model have adapters, each GPU must have an adapter behind its own PCIe switch. If its GPUs are
+    connected by switches, all links of each GPU must lead to each other GPU.
     """
     if not hosts:
         return NO_HOST
@@ -110,6 +121,8 @@ def judge_topology(
         system = of_model.get(name)
         if system is not None and system.adapters:
             wrong += _far_adapters(name, one, system)
+        if system is not None and system.fabric == SWITCHED:
+            wrong += _far_gpus(name, one, system)
         peers = [texts[other] for other in sorted(texts) if models.get(other) == models.get(name)]
         is_golden = bool(golden) and models.get(golden) == models.get(name) and golden in texts
         usual = texts[golden] if is_golden else Counter(peers).most_common(1)[0][0]
@@ -133,6 +146,20 @@ def _far_adapters(name: str, topology: Topology, system: System) -> list[str]:
         gpu for gpu, cells in topology.rows.items() if not any(cells[column] in _NEAR for column in adapters)
     ]
     return [needs(f"{name}: no adapter near {', '.join(far)}", Repair.REPLACE_HOST_PART)] if far else []
+
+
+def _far_gpus(name: str, topology: Topology, system: System) -> list[str]:
+    """Return the findings about GPUs that are absent, or not connected with all others by all their NVLinks."""
+    if len(topology.rows) != system.gpus:
+        return [needs(f"{name} connects {len(topology.rows)} of {system.gpus} GPUs", Repair.RESET)]
+    joined = {"X", f"NV{system.nvlinks}"}
+    gpus = [index for index, column in enumerate(topology.columns) if column.startswith("GPU")]
+    far = {gpu: sorted({cells[i] for i in gpus} - joined) for gpu, cells in topology.rows.items()}
+    return [
+        needs(f"{name}: {gpu} is joined by {', '.join(words)}, not NV{system.nvlinks}", Repair.RESET)
+        for gpu, words in far.items()
+        if words
+    ]
 
 
 _NEAR: Final = frozenset({"PIX", "PXB"})
@@ -225,6 +252,32 @@ def judge_counted(hosts: Mapping[str, Mapping[str, int | None]], models: Mapping
     if missing:
         return Judgement(Verdict.INCONCLUSIVE, f"counters that others have: {some(missing)}")
     return Judgement(Verdict.PASS)
+
+
+def judge_full(counters: Mapping[str, Mapping[str, int | None]]) -> Judgement:
+    """Return INCONCLUSIVE for a counter of an RDMA port at its highest value, because it cannot count any more."""
+    full = [
+        f"{name} {counter} is {value}"
+        for name, of_host in sorted(counters.items())
+        for counter, value in sorted(of_host.items())
+        if "/" in counter and value == _HIGHEST.get(counter.partition(" ")[2])
+    ]
+    if full:
+        return Judgement(Verdict.INCONCLUSIVE, f"at its highest value, so it counts no more: {some(full)}")
+    return Judgement(Verdict.PASS)
+
+
+_HIGHEST: Final = {
+    "symbol_error": 65535,
+    "port_rcv_errors": 65535,
+    "port_rcv_remote_physical_errors": 65535,
+    "port_xmit_discards": 65535,
+    "link_error_recovery": 255,
+    "link_downed": 255,
+    "local_link_integrity_errors": 15,
+    "excessive_buffer_overrun_errors": 15,
+}
+"""The highest values of counters of ports: they have 4, 8 or 16 bits (Linux, PORT_PMA_ATTR)."""
 
 
 def _kind_of(link: str) -> str:
