@@ -59,7 +59,7 @@ COUNTS = {
 SILENT = ["N/A", "[N/A]", "Not Supported", "[Not Supported]", "Requested functionality has been deprecated"]
 GONE = ("unknown error", "require reset", "requires reset", "is lost", "fallen off", "not initialized")
 SICK = (
-    r"insufficient|denied|not found|not loaded|mismatch|in use by|no data"
+    r"not found|not loaded|mismatch|in use by|no data"
     r"|err|fail|(?<!de)fault|lost|crash|unknown|invalid|corrupt|degrad|\bbad\b|dead|panic|timeout|hung|unhealthy|reset"
     r"|missing|abort|broken|critical|fatal"
 )

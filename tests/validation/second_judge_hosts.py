@@ -201,7 +201,7 @@ def read_documents(text: str) -> list[list[Card]]:
         try:
             whole.append(read_cards(part)[2])
         except (Unreadable, ET.ParseError):
-            return whole if part is parts[-1] else []
+            return whole if part is parts[-1] and "</nvidia_smi_log>" not in part else []
     return whole
 
 
@@ -574,6 +574,8 @@ def fabric(hosts: Hosts) -> Found:
 def pcie(hosts: Hosts) -> Found:
     cards, loads = hosts.printed("nvidia-smi", read_cards), hosts.readings()
     found = spoken(every_card(cards), "pcie") if cards else []
+    last = [card for of_host in loads.values() for card in of_host[-1]]
+    found += [verdict for card in last for about, verdict in card.said if about == "pcie"]
     for host in hosts.site["hosts"]:
         if host["name"] not in cards:
             continue
@@ -620,8 +622,11 @@ def load(hosts: Hosts) -> Found:
         for name in ("average_power_draw", "power_draw", "instant_power_draw")
     ]
     for name, readings in loads.items():
+        least = next((host["gpus"] for host in hosts.site["hosts"] if host["name"] == name), 0)
         for cards in readings:
+            found += fails(bool(least) and len(cards) != least)
             for card in cards:
+                found += [verdict for about, verdict in card.said if about != "pcie"]
                 place = f"{name} {card.bus}"
                 kinds[place] = hosts.model(name)
                 found += fails(card.held or bool(card.errors) or hot(card))
@@ -1114,7 +1119,7 @@ def links(hosts: Hosts) -> Found:
         return ["ERROR"]
     unread = incomplete(hosts, before)
     unread |= any(
-        "/" in counter and value == HIGHEST.get(counter.split(" ")[1])
+        counter.count(" ") == 2 and value == HIGHEST.get(counter.split(" ")[2])
         for here in after.values()
         for counter, value in here.items()
     )

@@ -113,6 +113,8 @@ def pcie(readings: Readings) -> list[Judgement]:
     """Judge the PCIe links of GPUs, at rest and under the loads of the run."""
     hosts, samples = readings.gpus(), readings.samples()
     judgements = [judge_elements(hosts, Aspect.PCIE)] if hosts else []
+    loaded = [judge_elements({name: of_host[-1]}, Aspect.PCIE) for name, of_host in samples.items()]
+    judgements += [judgement for judgement in loaded if judgement.verdict != Verdict.PASS]
     for declared in readings.scope.site.hosts:
         system = system_of(declared, readings.scope.systems)
         if declared.name not in hosts:

@@ -1,6 +1,7 @@
 """Tests of groups of hosts by NCCL: the command of each host, and the outcome from the output of all hosts."""
 
 import re
+import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -44,7 +45,7 @@ def joined_hosts(site: HostSite) -> list[DeclaredHost]:
 def command(site: HostSite, number: int, group: Sequence[DeclaredHost], index: int, address: str) -> str:
     """Return the command of a host of the group. All connect to the first host, at a port of this test alone."""
     gpus = min(host.gpus for host in group)
-    port = _FIRST_PORT + (int(site.nonce or "0", 16) + number) % _PORTS
+    port = _FIRST_PORT + (zlib.crc32(site.nonce.encode()) + number) % _PORTS
     root = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
     return f'python3 -c "$P" {number} {index} {len(group)} {gpus} {root} {TEST_SECONDS} {BUFFER_BYTES}'
 

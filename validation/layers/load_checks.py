@@ -113,7 +113,8 @@ def load(readings: Readings) -> list[Judgement]:
     """Judge the readings of GPUs under load."""
     samples = readings.samples()
     silent = [host.name for host in readings.scope.site.hosts if host.gpus and host.name not in samples]
-    judgements = judge_load(samples, readings.models()) if samples else []
+    gpus = {host.name: host.gpus for host in readings.scope.site.hosts}
+    judgements = judge_load(samples, readings.models(), gpus) if samples else []
     if silent and not readings.problems:
         reason = (
             f"not read under load, as no load ran: {', '.join(silent)}; --host-test nccl puts one on them"

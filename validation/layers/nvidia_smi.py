@@ -28,6 +28,7 @@ _UNCORRECTED: Final = (
 _OLD_UNCORRECTED: Final = "double_bit/total"
 """Element of GPUs before Turing, which count errors of single and double bits, with a total for each."""
 _COMMENT: Final = re.compile(r"<!--(.*?)-->", re.DOTALL)
+_END: Final = "</nvidia_smi_log>"
 _DOCUMENT: Final = re.compile(r"(?=<\?xml\b)")
 
 
@@ -45,7 +46,8 @@ def _read(text: str) -> HostGpus:
     try:
         root = ET.fromstring(text)  # noqa: S314 - no entities, and expat bounds what it expands
     except ET.ParseError as error:
-        raise LayerError(f"nvidia-smi: {error}; its output: {text.strip()[:100]!r}") from error
+        shown = text.partition(_END)[2].strip() or text.strip()
+        raise LayerError(f"nvidia-smi: {error}; its output: {shown[:100]!r}") from error
     if root.tag != "nvidia_smi_log":
         raise LayerError(f"nvidia-smi: the document is a {root.tag}")
     beside = [found for child in root if child.tag != "gpu" for found in _leaf(child, "")]
@@ -72,7 +74,7 @@ def read_samples(text: str) -> list[HostGpus]:
     try:
         samples += [_read(part) for part in documents[-1:]]
     except LayerError:
-        if not samples:
+        if not samples or _END in documents[-1]:
             raise
     if not samples:
         raise LayerError("nvidia-smi: nothing was read while the load ran")

@@ -70,7 +70,8 @@ class Readings:
             problem = event.problem or (f"exit code {event.exit_code}" if event.exit_code else "")
             try:
                 if not problem:
-                    values.setdefault(event.host, []).extend(read_bounded(read_samples, event.output))
+                    read = read_bounded(read_samples, event.output)
+                    values.setdefault(event.host, []).extend(read)
                     self.outputs += 1
             except LayerError as error:
                 problem = str(error)

@@ -42,9 +42,10 @@ _LOST: Final = re.compile(
 _NUMBER: Final = re.compile(
     r"-?[0-9]+(?:\.[0-9]+)?(?: ?(?:MHz|C|W|mV|MiB|KB/s|MB/s|GB/s|%|us|ms|bank\(s\))|x)?"
 )
+_REFUSED: Final = "not found|not loaded|mismatch|in use by|no data"
 _SICK: Final = re.compile(
     r"err|fail|(?<!de)fault|lost|crash|unknown|invalid|corrupt|degrad|\bbad\b|dead|panic|timeout|hung|unhealthy|reset"
-    r"|missing|abort|broken|critical|fatal|insufficient|denied|not found|not loaded|mismatch|in use by|no data",
+    r"|missing|abort|broken|critical|fatal|" + _REFUSED,
     re.IGNORECASE,
 )
 """Words about faults, which do not occur in any name, version or position."""

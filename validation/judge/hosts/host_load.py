@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from validation.judge.check_verdict import Judgement
+from validation.judge.hosts.gpu_elements import Aspect
+from validation.judge.hosts.gpu_state import Said, read_elements
 from validation.judge.hosts.host_compare import below_median, median
 from validation.judge.hosts.host_facts import HostGpu, HostGpus, all_gpus, of_faults, some
 from validation.judge.repairs import Repair, needs
@@ -13,9 +15,17 @@ CLOCK_PERCENT: Final = 80
 """Minimum clock and power of a GPU under load, in percent of the median of its model."""
 
 
-def judge_load(samples: Mapping[str, Sequence[HostGpus]], models: Mapping[str, str]) -> list[Judgement]:
-    """Judge the readings of hosts under load: clocks, throttling, temperature, power, errors of memory."""
-    wrong: dict[str, None] = {}
+def judge_load(
+    samples: Mapping[str, Sequence[HostGpus]], models: Mapping[str, str], gpus: Mapping[str, int] = {}
+) -> list[Judgement]:
+    """Judge the readings of hosts under load: clocks, throttling, temperature, power, errors of memory, and all words
+    that are judged at rest.
+
+    `gpus` has the number of GPUs of each host that each reading must have.
+    """
+    wrong = dict.fromkeys(_absent(samples, gpus))
+    said = _said(samples)
+    wrong |= dict.fromkeys(one.finding for one in said if one.verdict == Verdict.FAIL)
     figures: dict[str, dict[str, list[int]]] = {"SM clock": {}, "power": {}}
     kinds: dict[str, str] = {}
     unread: dict[str, None] = {}
@@ -41,9 +51,35 @@ def judge_load(samples: Mapping[str, Sequence[HostGpus]], models: Mapping[str, s
             finding = f"{place}: {figure} {value} under load, the median is {of_kind}"
             wrong[needs(finding, Repair.COOLING)] = None
     judgements = [of_faults(list(wrong))]
+    unread |= dict.fromkeys(one.finding for one in said if one.verdict != Verdict.FAIL)
     if unread:
         judgements.append(Judgement(Verdict.INCONCLUSIVE, some(list(unread))))
     return judgements
+
+
+def _absent(samples: Mapping[str, Sequence[HostGpus]], gpus: Mapping[str, int]) -> list[str]:
+    """Return the findings about readings with another number of GPUs than the host has."""
+    return [
+        needs(f"{name} showed {len(reading.gpus)} of {gpus[name]} GPUs under load", Repair.REBOOT)
+        for name, readings in sorted(samples.items())
+        for reading in readings
+        if gpus.get(name) and len(reading.gpus) != gpus[name]
+    ]
+
+
+def _said(samples: Mapping[str, Sequence[HostGpus]]) -> list[Said]:
+    """Return the elements whose texts are not those of a healthy GPU, each text once for a GPU.
+
+    The check `pcie` judges the elements of PCIe.
+    """
+    texts: dict[str, dict[tuple[str, str], None]] = {}
+    for name, readings in sorted(samples.items()):
+        for reading in readings:
+            texts.setdefault(f"{name} under load", {}).update(dict.fromkeys(reading.elements))
+            for place, gpu in all_gpus({name: reading}):
+                texts.setdefault(f"{place} under load", {}).update(dict.fromkeys(gpu.elements))
+    every = [said for place, elements in texts.items() for said in read_elements(place, elements)]
+    return [said for said in every if said.aspect != Aspect.PCIE]
 
 
 DRAWS: Final = tuple(
