@@ -30,6 +30,7 @@ STILL_FORMER = {("look", "chromium.py"), ("told", "chromium.py")}
 """Names that are still to be renamed, by name and file."""
 PACKAGES = (
     "deployment",
+    "hostfacts",
     "musterbench",
     "musterlab",
     "musterweb",
@@ -118,6 +119,7 @@ def test_replaced_words_do_not_come_back() -> None:
         file
         for top in (
             "deployment",
+            "hostfacts",
             "image",
             "musterbench",
             "musterlab",

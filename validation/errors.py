@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from hostfacts.errors import UnreadableOutput
 from orchestrator.errors import MusterError
 
 MISTAKES: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -38,7 +39,7 @@ class WaiverError(ValidationError):
     exit_code = 2
 
 
-class LayerError(ValidationError):
+class LayerError(ValidationError, UnreadableOutput):
     """The output of a host tool does not match its documented format."""
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from hostfacts.kernel_log import read_xids
 from musterlab.cluster import start
 from musterweb.history_model import Span
 from musterweb.prometheus import PrometheusHistory
@@ -27,7 +28,6 @@ from tests.cli.prometheus_process import needs_prometheus, prometheus, query, un
 from tests.cli.test_monitoring import expressions, rules
 from tests.cluster.waiting import DEADLINE_SECONDS, running, until
 from tests.control.operators import must, must_all, operator, prepare
-from validation.layers.kernel_log import read_xids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

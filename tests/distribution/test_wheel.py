@@ -15,7 +15,7 @@ from orchestrator.distribution import DISTRIBUTION
 
 ROOT: Final = Path(__file__).parents[2]
 MAX_DISTRIBUTIONS: Final = 25
-PACKAGES: Final = {"deployment", "musterlab", "musterweb", "orchestrator", "validation"}
+PACKAGES: Final = {"deployment", "hostfacts", "musterlab", "musterweb", "orchestrator", "validation"}
 ALL_HELPS: Final = """
 import contextlib, io, json, sys
 from orchestrator.cli.main import main, muster

@@ -9,7 +9,15 @@ ROOT = Path(__file__).resolve().parents[2]
 TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
 PACKAGES = [
     ROOT / name
-    for name in ("orchestrator", "validation", "musterlab", "musterbench", "musterweb", "deployment")
+    for name in (
+        "orchestrator",
+        "validation",
+        "hostfacts",
+        "musterlab",
+        "musterbench",
+        "musterweb",
+        "deployment",
+    )
 ]
 
 

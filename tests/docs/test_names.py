@@ -16,7 +16,10 @@ GLOSSARY = (
     (ROOT / "docs" / "reference" / "glossary.md").read_text().partition("\n## Words that are not used\n")[0]
 )
 
-OURS = "orchestrator|validation|deployment|musterlab|musterbench|musterweb|playbooks|roles|inventories|tests|docs"
+OURS = (
+    "orchestrator|validation|hostfacts|deployment|musterlab|musterbench|musterweb|playbooks|roles|inventories|tests"
+    "|docs"
+)
 PATH_IN_CODE = re.compile(rf"`((?:{OURS})/[\w./-]+)`")
 WALK_ROW = re.compile(r"^\| \d+ \| `([^`]+)` \|", re.MULTILINE)
 CARRIER = re.compile(

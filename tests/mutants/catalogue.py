@@ -53,12 +53,13 @@ def mutants() -> list[Mutant]:
 def copied_folders(mutant: Mutant) -> list[str]:
     """Return the folders of the repository that are copied to run the defect's scenario or test."""
     folders = (
-        ["orchestrator"]
+        ["orchestrator", "hostfacts"]
         if mutant.scenario
-        else ["orchestrator", "musterweb", "musterbench", "tests", "musterlab", "validation"]
+        else ["orchestrator", "hostfacts", "musterweb", "musterbench", "tests", "musterlab", "validation"]
     )
     if mutant.killed_by.startswith("tests/upstream/") or any(
-        not edit.file.startswith(("orchestrator/", "musterweb/", "musterbench/")) for edit in mutant.edits
+        not edit.file.startswith(("orchestrator/", "hostfacts/", "musterweb/", "musterbench/"))
+        for edit in mutant.edits
     ):
         folders += ["deployment", "inventories", "playbooks", "roles"]
     return folders

@@ -15,6 +15,7 @@ PACKAGES = (
     "orchestrator",
     "validation",
     "deployment",
+    "hostfacts",
     "musterlab",
     "musterbench",
     "musterweb",

@@ -20,6 +20,7 @@ _FOLDERS = (
     "playbooks",
     "roles",
     "validation",
+    "hostfacts",
 )
 _SUFFIXES = {".j2", ".json", ".md", ".py", ".sh", ".yaml", ".yml"}
 

@@ -18,7 +18,7 @@ from musterlab import oci
 
 NAME = "docker.io/netapp/tensorflow-tf1-py3:20.01.0"
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("validation", "orchestrator")
+PACKAGES = ("validation", "hostfacts", "orchestrator")
 NEEDED = ("tensorflow-cpu", "msgspec", "pyyaml", "click")
 LEFT_OUT = {"__pycache__", "test", "idlelib", "site-packages"}
 """Folders of Python's own library that the image does not need."""

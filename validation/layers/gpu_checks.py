@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from hostfacts.kernel_log import read_log
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.gpu_elements import Aspect
 from validation.judge.hosts.gpu_readings import judge_memory_errors, judge_pcie, judge_throttles
@@ -18,7 +19,6 @@ from validation.judge.hosts.host_links import (
 from validation.judge.hosts.host_log import judge_logs
 from validation.judge.hosts.host_runs import judge_models, judge_named, judge_owners, judge_power
 from validation.judge.verdict import Verdict
-from validation.layers.kernel_log import read_log
 from validation.layers.nvlink import read_link_errors, read_links, read_service, read_topology
 from validation.layers.readings import Readings
 

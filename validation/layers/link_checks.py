@@ -1,5 +1,7 @@
 """The layers of the network, the mounts and the kernel of hosts."""
 
+from hostfacts.clock import read_clock_source
+from hostfacts.counters import read_counters
 from validation.judge.check_verdict import Judgement
 from validation.judge.events import NodeSeen
 from validation.judge.hosts.host_adapters import (
@@ -13,8 +15,7 @@ from validation.judge.hosts.host_facts import judge_kubelets, judge_mtu
 from validation.judge.hosts.host_links import judge_counted, judge_counters, judge_frames, judge_full
 from validation.judge.hosts.host_storage import judge_mounts, judge_written
 from validation.judge.verdict import Verdict
-from validation.layers.clock import read_clock_source
-from validation.layers.counters import read_counters, read_pings
+from validation.layers.frames import read_pings
 from validation.layers.gpudirect import read_access_control, read_modules
 from validation.layers.links import read_ethtool, read_ibstat, read_networks
 from validation.layers.mounts import read_mounts, read_written

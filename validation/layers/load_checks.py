@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from hostfacts.repairs import Repair, needs
 from validation.judge.check_verdict import Judgement
 from validation.judge.events import ClusterSeen, ToolRan
 from validation.judge.hosts.drift import NO_BASELINE, judge_drift
@@ -18,7 +19,6 @@ from validation.judge.hosts.host_layer import DeclaredHost, system_of
 from validation.judge.hosts.host_load import judge_load
 from validation.judge.hosts.host_runs import MEASURED_FIO_GRACE_MS, judge_duration
 from validation.judge.hosts.host_storage import judge_burn_in, judge_mounts
-from validation.judge.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 from validation.layers import groups, tools
 from validation.layers.burn_in import read_burn_in

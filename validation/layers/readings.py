@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from hostfacts.errors import UnreadableOutput
 from orchestrator.progress import printable
-from validation.errors import LayerError
 from validation.judge.check_verdict import Judgement
 from validation.judge.events import Event, ToolRan
 from validation.judge.hosts.host_facts import HostGpus
@@ -57,7 +57,7 @@ class Readings:
             except UnreadableFigure as error:
                 reason = f"{host.name}: {tool}: {error}"
                 self.problems.append(Judgement(Verdict.INCONCLUSIVE, reason))
-            except LayerError as error:
+            except UnreadableOutput as error:
                 self.problems.append(Judgement(Verdict.ERROR, f"{host.name}: {error}"))
         return values
 
@@ -73,7 +73,7 @@ class Readings:
                     read = read_bounded(read_samples, event.output)
                     values.setdefault(event.host, []).extend(read)
                     self.outputs += 1
-            except LayerError as error:
+            except UnreadableOutput as error:
                 problem = str(error)
             if problem:
                 reason = f"{event.host}: not read under load: {problem}"

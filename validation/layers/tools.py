@@ -5,32 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from hostfacts.clock import CLOCK_SOURCE
+from hostfacts.counters import COUNTERS
 from validation.judge.hosts.host_layer import MISSING_TOOL, DeclaredHost, HostSite
 from validation.judge.verdict import Verdict
 from validation.layers import groups
 
 PING_HEADER_BYTES: Final = 28
 """The bytes of IPv4 and ICMP before the payload of an echo request."""
-COUNTERS: Final = (
-    "/sys/class/net/*/device/net/*/carrier_down_count",
-    "/sys/class/net/*/device/net/*/statistics/rx_errors",
-    "/sys/class/net/*/device/net/*/statistics/tx_errors",
-    "/sys/class/net/*/device/net/*/statistics/rx_missed_errors",
-    "/sys/class/infiniband/*/ports/*/counters/link_downed",
-    "/sys/class/infiniband/*/ports/*/counters/symbol_error",
-    "/sys/class/infiniband/*/ports/*/counters/port_rcv_errors",
-    "/sys/class/infiniband/*/ports/*/counters/port_rcv_remote_physical_errors",
-    "/sys/class/infiniband/*/ports/*/counters/port_xmit_discards",
-    "/sys/class/infiniband/*/ports/*/counters/link_error_recovery",
-    "/sys/class/infiniband/*/ports/*/counters/local_link_integrity_errors",
-    "/sys/class/infiniband/*/ports/*/counters/excessive_buffer_overrun_errors",
-)
-"""The counters of physical interfaces and RDMA ports.
-
-Bonds and VLANs are left out, because they use these interfaces.
-"""
-
-CLOCK_SOURCE: Final = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 NCCL: Final = "nccl"
 FIO: Final = "fio"
 BURN_IN: Final = "burn-in"

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from deployment.matrix import gpus_of, tables
+from hostfacts.kernel_log import read_log
 from tests.validation.layers.healthy_hosts import KINDS, Kind, kernel_log, nvidia_smi, outputs, seeded
 from validation.catalogue.thresholds import figures_sha256, load_thresholds
 from validation.judge.check_verdict import Circumstances, Judgement, Window
@@ -13,7 +14,6 @@ from validation.judge.hosts.gpu_elements import SILENT
 from validation.judge.hosts.host_layer import DeclaredHost, HostScope, HostSite
 from validation.judge.verdict import Verdict
 from validation.layers.checks import judge_layer
-from validation.layers.kernel_log import read_log
 
 OF_GPUS = ("gpus", "equality", "state", "memory", "pcie", "fabric", "faults")
 FIGURES = load_thresholds()

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import yaml
 
+from hostfacts.kernel_log import read_log
 from tests.validation import host_doubles as doubles
 from tests.validation.host_doubles import NAMES, FakeHosts
 from validation.judge.check_verdict import Circumstances, Window
 from validation.judge.hosts.host_log import judge_logs
 from validation.judge.verdict import Verdict, gravest
 from validation.layers.checks import judge_layer
-from validation.layers.kernel_log import read_log
 from validation.layers.tools import TOOLS
 
 MUSEUM: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("museum.yaml").read_text())

@@ -5,25 +5,25 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from validation.errors import LayerError
+from hostfacts.clock import read_clock_source
+from hostfacts.counters import read_counters
+from hostfacts.errors import UnreadableOutput
+from hostfacts.kernel_log import read_log, read_xids
+from hostfacts.log import KernelLog, Xid
 from validation.judge.hosts.host_facts import (
     BurnIn,
     Ethernet,
     HostGpu,
     Interface,
-    KernelLog,
     Mount,
     NvLinks,
     Port,
     Topology,
-    Xid,
 )
 from validation.layers.burn_in import read_burn_in
-from validation.layers.clock import read_clock_source
-from validation.layers.counters import read_counters, read_pings
 from validation.layers.fio import read_fio
+from validation.layers.frames import read_pings
 from validation.layers.gpudirect import read_access_control, read_modules
-from validation.layers.kernel_log import read_log, read_xids
 from validation.layers.links import read_ethtool, read_ibstat, read_networks
 from validation.layers.mounts import read_mounts, read_written
 from validation.layers.nccl import read_nccl
@@ -121,7 +121,7 @@ def test_a_fault_in_any_version_is_seen(name: str, old: str, new: str, field: st
     ],
 )
 def test_a_text_that_is_not_the_xml_of_nvidia_smi_is_refused(text: str) -> None:
-    with pytest.raises(LayerError, match="nvidia-smi: "):
+    with pytest.raises(UnreadableOutput, match="nvidia-smi: "):
         read_nvidia_smi(text)
 
 
@@ -195,9 +195,9 @@ def test_nccl_that_was_cut_or_did_not_check() -> None:
         text.replace("466.37      0", "466.37"),
         text.replace("466.37", "inf"),
     ):
-        with pytest.raises(LayerError, match="nccl-tests: "):
+        with pytest.raises(UnreadableOutput, match="nccl-tests: "):
             read_nccl(other)
-    with pytest.raises(LayerError, match="no row of results"):
+    with pytest.raises(UnreadableOutput, match="no row of results"):
         read_nccl(
             "gpu-1-1: Test CUDA failure common.cu:1304 'CUDA-capable device(s) is/are busy or unavailable'"
         )
@@ -211,7 +211,7 @@ def test_ibstat() -> None:
     both = recorded("ibstat-roce.txt") + recorded("ibstat-initializing.txt")
     assert [port.adapter for port in read_ibstat(both)] == ["rdma0", "mlx5_0"]
     assert read_ibstat("") == []
-    with pytest.raises(LayerError, match="ibstat: ibpanic"):
+    with pytest.raises(UnreadableOutput, match="ibstat: ibpanic"):
         read_ibstat("ibpanic: [2137592] main: stat of IB device 'mthca0' failed: No such file or directory")
 
 
@@ -219,9 +219,9 @@ def test_interfaces() -> None:
     faces = read_networks(recorded("ip-address-6.1.json"))
     assert faces["lo"] == Interface(65536, ["127.0.0.1", "::1"])
     assert faces["eth0"].mtu == 1400
-    with pytest.raises(LayerError, match="ip -json"):
+    with pytest.raises(UnreadableOutput, match="ip -json"):
         read_networks('[{"ifname": "a", "mtu": 1, "addr_info": [{"local": "none"}]}]')
-    with pytest.raises(LayerError, match="ip -json: "):
+    with pytest.raises(UnreadableOutput, match="ip -json: "):
         read_networks("Object \"lnik\" is unknown, try \"ip help\".")  # fmt: skip
 
 
@@ -237,7 +237,7 @@ def test_fio() -> None:
         "fio: this platform does not support process shared mutexes\n" + recorded("fio-3.33.json")
     )
     assert warned == [job]
-    with pytest.raises(LayerError, match="fio: "):
+    with pytest.raises(UnreadableOutput, match="fio: "):
         read_fio("fio: failed to open /mnt/mount_0/t: Permission denied")
 
 
@@ -253,7 +253,7 @@ def test_nvlinks_of_four_v100() -> None:
         "GPU 0 twice",
         "all links are inActive",
     ]
-    with pytest.raises(LayerError, match="no GPU"):
+    with pytest.raises(UnreadableOutput, match="no GPU"):
         read_links("Failed to initialize NVML")
 
 
@@ -264,9 +264,9 @@ def test_the_topology_of_a_dgx1_has_its_adapters_and_affinities() -> None:
     joined = ["SYS", "SYS", "SYS", "NV1", "NV2", "NV1", "NV2", "X", "SYS", "PHB", "SYS", "PIX", "20-39,60-79"]
     assert topology.rows["GPU7"] == joined
     assert read_topology("\x1b[4m\tGPU0\x1b[0m\nGPU0\t X \n") == Topology(["GPU0"], {"GPU0": ["X"]})
-    with pytest.raises(LayerError, match="the row of GPU7 has fewer cells"):
+    with pytest.raises(UnreadableOutput, match="the row of GPU7 has fewer cells"):
         read_topology(recorded("topology-dgx1.txt").replace("GPU7\tSYS\tSYS\tSYS", "GPU7\tSYS\nGPU"))
-    with pytest.raises(LayerError, match="no matrix"):
+    with pytest.raises(UnreadableOutput, match="no matrix"):
         read_topology("")
 
 
@@ -274,7 +274,7 @@ def test_errors_of_nvlinks() -> None:
     text = "GPU 0: H100 (UUID: GPU-1)\n\t Link 0: Replay Errors: 0\n\t Link 0: CRC Errors: 3\nNVML: no\n"
     counts = {"GPU 0 Link 0 Replay Errors": "0", "GPU 0 Link 0 CRC Errors": "3", "NVML: no": "?"}
     assert read_link_errors(text) == counts
-    with pytest.raises(LayerError, match="no GPU"):
+    with pytest.raises(UnreadableOutput, match="no GPU"):
         read_link_errors("")
 
 
@@ -285,7 +285,7 @@ def test_ethtool() -> None:
     assert (read_ethtool(down)[0].speed_mbits, read_ethtool(down)[0].has_link) == (None, False)
     modes = "Settings for a:\n\tSupported link modes: 25000baseCR/Full\n\t   100000baseCR4/Full\n\tSpeed: 25Gb/s\n"
     assert read_ethtool(modes) == [Ethernet("a", 25_000, None, "", 100_000)]
-    with pytest.raises(LayerError, match="no interface"):
+    with pytest.raises(UnreadableOutput, match="no interface"):
         read_ethtool("netlink error: No such device\n")
 
 
@@ -296,7 +296,7 @@ def test_modules_and_bridges_for_gpudirect() -> None:
     endpoint = recorded("lspci-acs-on.txt").replace("PCI bridge", "Ethernet controller")
     assert read_access_control(endpoint) == {}
     for parse in (read_modules, read_access_control):
-        with pytest.raises(LayerError):
+        with pytest.raises(UnreadableOutput):
             parse("")
 
 
@@ -304,7 +304,7 @@ def test_the_clock_source_is_one_word() -> None:
     assert read_clock_source(recorded("clocksource-6.18.txt")) == "tsc"
     assert read_clock_source("kvm-clock\n") == "kvm-clock"
     for text in ("", "\n", "tsc hpet acpi_pm\n"):
-        with pytest.raises(LayerError, match="clock source: not read"):
+        with pytest.raises(UnreadableOutput, match="clock source: not read"):
             read_clock_source(text)
 
 
@@ -312,7 +312,7 @@ def test_readings_beside_a_load_of_which_the_last_may_be_cut() -> None:
     text = recorded("nvidia-smi-v12-a100.xml")
     assert len(read_samples(text + text + text[:900])) == 2
     for cut in ("", text[:900], text[:900] + text):
-        with pytest.raises(LayerError, match="nvidia-smi: "):
+        with pytest.raises(UnreadableOutput, match="nvidia-smi: "):
             read_samples(cut)
 
 
@@ -362,7 +362,7 @@ def test_lines_that_are_usual_corrected_or_not_known() -> None:
 
 def test_services() -> None:
     assert (read_service("active\n"), read_service("inactive\n")) == ("active", "inactive")
-    with pytest.raises(LayerError, match="no state"):
+    with pytest.raises(UnreadableOutput, match="no state"):
         read_service("System has not been booted with systemd as init system (PID 1).")
 
 
@@ -374,13 +374,13 @@ def test_counters_of_links() -> None:
     assert read_counters(rdma) == {"mlx5_0/1 link_downed": 2}
     assert read_counters(rdma.replace(":2", ":N/A (no PMA)")) == {"mlx5_0/1 link_downed": None}
     for text in ("", "grep: /sys: Permission denied\n"):
-        with pytest.raises(LayerError):
+        with pytest.raises(UnreadableOutput):
             read_counters(text)
 
 
 def test_pings() -> None:
     assert read_pings(recorded("ping-20221126.txt")) == {"127.0.0.1": (3, 3), "192.0.2.1": (2, 0)}
-    with pytest.raises(LayerError, match="no statistics"):
+    with pytest.raises(UnreadableOutput, match="no statistics"):
         read_pings("ping: a: Name or service not known")
 
 
@@ -389,13 +389,13 @@ def test_mounts_and_those_below_them() -> None:
     assert mounts["/dev/shm"] == Mount("tmpfs", "tmpfs", ["rw", "relatime", "size=24683656k"])  # noqa: S108
     assert "/sys/fs/cgroup" in mounts
     assert read_mounts("") == {}
-    with pytest.raises(LayerError, match="findmnt"):
+    with pytest.raises(UnreadableOutput, match="findmnt"):
         read_mounts("findmnt: unknown option")
 
 
 def test_files_of_hosts() -> None:
     assert read_written("/mnt/a b n1\n/mnt/a b n2\n") == {"/mnt/a b": ["n1", "n2"]}
-    with pytest.raises(LayerError, match="no directory and host"):
+    with pytest.raises(UnreadableOutput, match="no directory and host"):
         read_written("dd: failed to open")
 
 
@@ -404,5 +404,5 @@ def test_a_burn_in_and_one_that_was_cut() -> None:
     assert read_burn_in(text) == BurnIn([], 1, [6108])
     assert read_burn_in(text.replace("GPU 0: OK", "GPU 0: FAULTY")).faulty == [0]
     assert read_burn_in(text.replace("GPU 0: OK", "GPU 0: FAULTY\n        GPU 0: OK")).faulty == [0]
-    with pytest.raises(LayerError, match="did not come to its end"):
+    with pytest.raises(UnreadableOutput, match="did not come to its end"):
         read_burn_in(text[: text.index("Tested")])

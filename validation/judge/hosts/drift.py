@@ -5,9 +5,9 @@ from typing import Final
 
 import msgspec
 
+from hostfacts.repairs import Repair, needs
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.host_facts import of_faults, some
-from validation.judge.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 NO_BASELINE: Final = Judgement(

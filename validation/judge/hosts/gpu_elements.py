@@ -4,7 +4,7 @@ import re
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from validation.judge.repairs import Repair
+from hostfacts.repairs import Repair
 from validation.judge.verdict import Verdict
 
 

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from hostfacts.repairs import Repair, needs
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.host_facts import NO_GPU, HostGpu, HostGpus, all_gpus, of_faults, some
-from validation.judge.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 

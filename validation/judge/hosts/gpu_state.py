@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from hostfacts.repairs import Repair, needs, of_action
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.gpu_elements import (
     ANY,
@@ -23,7 +24,6 @@ from validation.judge.hosts.gpu_elements import (
 )
 from validation.judge.hosts.host_facts import HostGpu, HostGpus, System, all_gpus, some
 from validation.judge.hosts.host_layer import DeclaredHost, system_of
-from validation.judge.repairs import Repair, needs, of_action
 from validation.judge.verdict import Verdict
 
 

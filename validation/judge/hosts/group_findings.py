@@ -6,10 +6,10 @@ The tests need not come from `group_search`.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from hostfacts.repairs import Repair, needs
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.group_search import Outcome, bits, max_tests
 from validation.judge.hosts.host_facts import NAMED
-from validation.judge.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 

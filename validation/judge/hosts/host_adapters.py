@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from hostfacts.repairs import Repair, needs
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.host_facts import NO_HOST, Ethernet, Port, System, of_faults, some
 from validation.judge.hosts.host_layer import DeclaredHost, hosts_with_systems
-from validation.judge.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 

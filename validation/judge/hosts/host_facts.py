@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
+from hostfacts.repairs import Repair, needs
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.host_compare import below_median
-from validation.judge.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 NO_HOST: Final = Judgement(Verdict.ERROR, "no host answered")
@@ -67,23 +67,6 @@ class HostGpus(_Fact, frozen=True):
     elements: list[tuple[str, str]] = []
 
 
-class Xid(_Fact, frozen=True):
-    """An error of the driver in the kernel's log.
-
-    `kind` is Xid, SXid of an NVSwitch, or the driver's words for an error without a code (0).
-    """
-
-    code: int
-    bus_id: str
-    text: str
-    kind: str = "Xid"
-
-    @property
-    def name(self) -> str:
-        """The name under which documents list the error. Example: `Xid 79`."""
-        return f"{self.kind} {self.code}" if self.code else self.kind
-
-
 class NcclRow(_Fact, frozen=True):
     """One size of a nccl-tests run.
 
@@ -137,19 +120,6 @@ class Ethernet(_Fact, frozen=True):
     has_link: bool | None
     duplex: str = ""
     supported_mbits: int = 0
-
-
-class KernelLog(_Fact, frozen=True):
-    """The lines of a kernel's log about hardware.
-
-    `unknown` has lines of the driver and of hardware that match no pattern; `notes` has lines that are not faults by
-    themselves. `is_whole`: the log begins with the boot.
-    """
-
-    faults: list[Xid]
-    unknown: list[str] = []
-    notes: list[str] = []
-    is_whole: bool = True
 
 
 class NvLinks(_Fact, frozen=True):

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from hostfacts.findings import change_of_counter, counter_changes
+from hostfacts.repairs import Repair, needs
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.host_facts import (
     NO_HOST,
@@ -19,7 +21,6 @@ from validation.judge.hosts.host_facts import (
     some,
 )
 from validation.judge.hosts.host_layer import DeclaredHost, hosts_with_systems, system_of
-from validation.judge.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 SWITCHED: Final = "nvswitch"
@@ -297,16 +298,13 @@ def judge_counters(
     for name, counters in sorted(after.items()):
         if name not in before:
             return Judgement(Verdict.ERROR, f"the counters of {name} were read once")
-        for counter, value in sorted(before[name].items()):
-            if counter not in counters:
-                wrong.append(f"{name} {counter.partition(' ')[0]} went away")
-            elif value is None or (now := counters[counter]) is None:
-                unread.append(f"{name} {counter}")
-            elif now != value:
-                wrong.append(needs(f"{name} {counter}: {now - value:+d}", Repair.RESEAT))
+        found = counter_changes(before[name], counters)
+        wrong += [f"{name} {link} went away" for link in found.gone]
+        wrong += [f"{name} {change_of_counter(counter, change)}" for counter, change in found.changed.items()]
+        unread += [f"{name} {counter}" for counter in found.unread]
     if unread and not wrong:
         return Judgement(Verdict.INCONCLUSIVE, f"the adapter does not count this: {some(unread)}")
-    return of_faults(list(dict.fromkeys(wrong)))
+    return of_faults(wrong)
 
 
 def judge_frames(

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from hostfacts.repairs import Repair, needs
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.gpu_elements import Aspect
 from validation.judge.hosts.gpu_state import Said, read_elements
 from validation.judge.hosts.host_compare import below_median, median
 from validation.judge.hosts.host_facts import HostGpu, HostGpus, all_gpus, of_faults, some
-from validation.judge.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 CLOCK_PERCENT: Final = 80

@@ -1,11 +1,11 @@
 """Judges the kernel's logs of hosts."""
 
-from collections import Counter
 from collections.abc import Mapping
 
+from hostfacts.findings import faults_of_log
+from hostfacts.log import KernelLog
 from validation.judge.check_verdict import Judgement
-from validation.judge.hosts.host_facts import KernelLog, of_faults, some
-from validation.judge.repairs import needs, of_fault
+from validation.judge.hosts.host_facts import of_faults, some
 from validation.judge.verdict import Verdict
 
 MAX_LINE_CHARACTERS = 160
@@ -13,16 +13,7 @@ MAX_LINE_CHARACTERS = 160
 
 def judge_logs(logs: Mapping[str, KernelLog]) -> list[Judgement]:
     """Return FAIL for faults and INCONCLUSIVE for unknown lines. Corrected errors are named, and pass."""
-    wrong = [
-        needs(f"{name}: {error}{f' on {bus_id}' if bus_id else ''} ({count} times)", repair)
-        for name, log in sorted(logs.items())
-        for (error, bus_id, repair), count in sorted(
-            Counter(
-                (fault.name, fault.bus_id, of_fault(fault.kind, fault.code, fault.text))
-                for fault in log.faults
-            ).items()
-        )
-    ]
+    wrong = [f"{name}: {finding}" for name, log in sorted(logs.items()) for finding in faults_of_log(log)]
     judgements = [of_faults(wrong)]
     cut = [name for name, log in sorted(logs.items()) if not log.is_whole]
     if cut:

@@ -4,11 +4,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from hostfacts.repairs import Repair, needs
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.gpu_elements import SILENT
 from validation.judge.hosts.host_facts import HostGpus, System, all_gpus, of_faults, some
 from validation.judge.hosts.host_layer import DeclaredHost, hosts_with_systems, system_of
-from validation.judge.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 MEASURED_FIO_GRACE_MS: Final = 1000

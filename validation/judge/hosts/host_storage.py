@@ -6,10 +6,10 @@ It also judges the load on all GPUs (`judge_burn_in`).
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from hostfacts.repairs import Repair, needs
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.host_compare import below_median
 from validation.judge.hosts.host_facts import NO_HOST, BurnIn, Mount, Threshold, find_threshold, of_faults
-from validation.judge.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 SPREAD_PERCENT: Final = 5

@@ -9,9 +9,9 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from hostfacts.repairs import Repair, needs
 from validation.judge.check_verdict import Judgement
 from validation.judge.events import OutputSeen
-from validation.judge.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 LEAST_REPEATS: Final = 3

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from hostfacts.log import KernelLog, Xid
 from validation.catalogue.thresholds import load_thresholds
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.gpu_readings import judge_memory_errors, judge_pcie, judge_throttles
@@ -13,11 +14,9 @@ from validation.judge.hosts.host_facts import (
     HostGpu,
     HostGpus,
     Interface,
-    KernelLog,
     NcclRow,
     NcclRun,
     Port,
-    Xid,
     judge_equality,
     judge_fio,
     judge_inventory,

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from validation.errors import LayerError
-from validation.judge.hosts.host_facts import KernelLog, Xid
-from validation.layers.kernel_lines import FAULTS, ILL, LINKS, LOOSE, NOTES, PARTS, STRICT, UP, USUAL
+from hostfacts.errors import UnreadableOutput
+from hostfacts.kernel_lines import FAULTS, ILL, LINKS, LOOSE, NOTES, PARTS, STRICT, UP, USUAL
+from hostfacts.log import KernelLog, Xid
 
 _ANY_BUS_ID: Final = re.compile(r"\b[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?")
 _STAMP: Final = re.compile(
@@ -21,6 +21,7 @@ _STAMP: Final = re.compile(
 The thread or processor can follow, as `[ T7914]`.
 """
 _BEGINS: Final = re.compile(r"(?:Booting )?Linux (?:version \d|on physical CPU)")
+_SECONDS: Final = re.compile(r"(?:<\d+>)?\[ *(\d+\.\d+)\]")
 _ERRORS_A_LOG: Final = 10
 """If a log has at least this number of corrected memory errors, their lines are unknown instead of notes (mcelog: 10 in
 24 hours).
@@ -36,12 +37,14 @@ _LINES: Final = 3
 
 
 def read_log(text: str) -> KernelLog:
-    """Return the faults, unknown lines and notes of a log. Raises LayerError if the text is not a kernel log."""
+    """Return the faults, unknown lines and notes of a log. Raises UnreadableOutput if the text is not a kernel log."""
     lines = [(line.strip(), message, fault) for line, message, fault in _lines(text) if line.strip()]
     is_whole = any(_BEGINS.search(message) for _, message, _ in lines)
     faults = [fault for *_, fault in lines if fault is not None]
     if not is_whole and not faults and not any(_STAMP.match(line) for line, *_ in lines):
-        raise LayerError(f"dmesg: this is not the kernel's log, so it says nothing: {text.strip()[:100]!r}")
+        raise UnreadableOutput(
+            f"dmesg: this is not the kernel's log, so it says nothing: {text.strip()[:100]!r}"
+        )
     rest = [(line, message) for line, message, fault in lines if fault is None]
     down, up = _links([message for _, message in rest])
     notes, unknown = [], []
@@ -60,6 +63,22 @@ def read_log(text: str) -> KernelLog:
         elif message in down or _is_unknown(message):
             unknown.append(line)
     return KernelLog(faults, unknown, notes, is_whole)
+
+
+def lines_after(text: str, seconds: float) -> tuple[str, float]:
+    """Return the lines that are newer than a time since the boot, and the time of the last line.
+
+    Example: `lines_after("[ 1.0] a\\n[ 2.0] b\\n", 1.0)` returns `('[ 2.0] b', 2.0)`.
+    """
+    newer: list[str] = []
+    last = at = seconds
+    for line in text.splitlines():
+        match = _SECONDS.match(line)
+        at = float(match[1]) if match is not None else at
+        if at > seconds:
+            newer.append(line)
+            last = max(last, at)
+    return "\n".join(newer), last
 
 
 def _corrected(messages: Sequence[str]) -> list[re.Pattern[str]]:

@@ -1,0 +1,65 @@
+"""Finds faults in the facts of one host. Each finding ends with the first step of its repair."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from hostfacts.log import KernelLog
+from hostfacts.repairs import Repair, needs, of_fault
+
+GOOD_CLOCKS: Final = ("tsc", "arch_sys_counter")
+"""The counters of processors: x86, arm64."""
+SLOW_CLOCKS: Final = frozenset({"hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies"})
+"""The sources to which a kernel falls back. They are costly to read or coarse."""
+
+
+@dataclass(frozen=True, slots=True)
+class CounterChanges:
+    """The counters of links that differ between two readings: the change by name, links that are gone, counters without
+    a figure.
+    """
+
+    changed: Mapping[str, int]
+    gone: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+def faults_of_log(log: KernelLog) -> list[str]:
+    """Return the faults in the log, each once with its number of lines.
+
+    Example: `Xid 79 on 0000:05:00 (2 times) -> reboot the host`.
+    """
+    counts = Counter(
+        (fault.name, fault.bus_id, of_fault(fault.kind, fault.code, fault.text)) for fault in log.faults
+    )
+    return [
+        needs(f"{error}{f' on {bus_id}' if bus_id else ''} ({count} times)", repair)
+        for (error, bus_id, repair), count in sorted(counts.items())
+    ]
+
+
+def counter_changes(before: Mapping[str, int | None], after: Mapping[str, int | None]) -> CounterChanges:
+    """Return the differences between two readings of the counters of a host, as `read_counters` returns them."""
+    changed: dict[str, int] = {}
+    gone, unread = [], []
+    for counter, value in sorted(before.items()):
+        if counter not in after:
+            gone.append(counter.partition(" ")[0])
+        elif value is None or (now := after[counter]) is None:
+            unread.append(counter)
+        elif now != value:
+            changed[counter] = now - value
+    return CounterChanges(changed, tuple(dict.fromkeys(gone)), tuple(unread))
+
+
+def change_of_counter(counter: str, change: int) -> str:
+    """Return the finding about a counter that changed. Example: `mlx5_0/1 link_downed: +2 -> reseat …`."""
+    return needs(f"{counter}: {change:+d}", Repair.RESEAT)
+
+
+def fault_of_clock(source: str) -> str | None:
+    """Return the finding about a clock source, "" for a good one, None for an unknown one."""
+    if source in SLOW_CLOCKS:
+        return needs(f"clock source is {source}, neither {' nor '.join(GOOD_CLOCKS)}", Repair.SETTING)
+    return "" if source in GOOD_CLOCKS else None
