@@ -329,6 +329,11 @@ SELECTED_NODE_ANNOTATION: Final = "volume.kubernetes.io/selected-node"
 volume.
 """
 
+HOST_FAULT_CONDITION: Final = f"{GROUP}/HostFault"
+"""On a node, written by its agent: `True` says that the host has a fault, so no new pod with GPUs is placed there.
+`Unknown` says that the agent cannot read a fact of the host.
+"""
+
 STUCK_CONDITION: Final = f"{GROUP}/Stuck"
 """Condition of a bound pod, written by the operator: its node is not ready, or it has not ended after its grace period.
 

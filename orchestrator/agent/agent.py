@@ -1,5 +1,5 @@
-"""The agent's process: reads the GPUs each second, serves metrics, and keeps the GpuNode and the annotations of its
-node current.
+"""The agent's process: reads the GPUs each second and the host every five minutes, serves metrics, and keeps the
+GpuNode, the annotations and the condition of its node current.
 
 The agent continues if a part is missing. Without NVML the GpuNode has the reason; without the kubelet the last holders
 remain; without the API server the latest state is written later. Calls of NVML run in a thread of their own, because
@@ -20,6 +20,8 @@ from typing import Final
 from orchestrator.agent import pod_resources
 from orchestrator.agent.collector import Collector, Driver
 from orchestrator.agent.errors import KubeletUnreachable
+from orchestrator.agent.host import Host
+from orchestrator.agent.host_watch import HOST_SECONDS, HostWatch, Source
 from orchestrator.agent.metrics import GPU_NODE, NODE, AgentFigures, render
 from orchestrator.agent.model import Gpu, NodeReading
 from orchestrator.agent.nvml import Nvml
@@ -58,7 +60,10 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """The options of the agent; `pages_port` 0 takes a free port."""
+    """The options of the agent; `pages_port` 0 takes a free port.
+
+    If `host_root` is None, the host is not read. `kernel_log` is a file instead of the kernel's log.
+    """
 
     node: str
     pages_host: str = "127.0.0.1"
@@ -68,6 +73,9 @@ class AgentOptions:
     sample_seconds: float = SAMPLE_SECONDS
     kubelet_seconds: float = KUBELET_SECONDS
     node_seconds: float = NODE_SECONDS
+    host_root: Path | None = None
+    host_seconds: float = HOST_SECONDS
+    kernel_log: Path | None = None
 
 
 class Agent:
@@ -81,6 +89,8 @@ class Agent:
         driver: Driver | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
+        host: Source | None = None,
+        booted_at: float | None = None,
     ) -> None:
         self._transport = transport
         self._options = options
@@ -97,6 +107,19 @@ class Agent:
         self._changes = Changes()
         self.reading = NodeReading(nvml_problem="it was not read yet", kubelet_problem=self._kubelet_problem)
         self._gpu_node = Publisher(GPU_NODE, self._write_gpu_node, count=self._count)
+        if host is None and options.host_root is not None:
+            host = Host(options.host_root, options.kernel_log)
+        self._host = HostWatch(
+            transport,
+            options.node,
+            host,
+            wall_clock=wall_clock,
+            booted_at=wall_clock() - time.clock_gettime(time.CLOCK_BOOTTIME)
+            if booted_at is None
+            else booted_at,
+            seconds=options.host_seconds,
+            count=self._count,
+        )
         self._annotations = Publisher(NODE, self._write_annotations, count=self._count)
 
     async def run(self) -> None:
@@ -107,6 +130,7 @@ class Agent:
             group.create_task(self._query_node())
             group.create_task(self._gpu_node.run())
             group.create_task(self._annotations.run())
+            group.create_task(self._host.run())
             group.create_task(self._read_gpus(known))
 
     def health_page(self) -> Page:
@@ -128,7 +152,7 @@ class Agent:
         """Return the metrics for Prometheus."""
         self._figures.cpu_seconds = cpu_seconds()
         self._figures.resident_bytes = resident_bytes()
-        return Page(render(self.reading, self._figures), content_type=CONTENT_TYPE)
+        return Page(render(self.reading, self._figures, self._host.reading), content_type=CONTENT_TYPE)
 
     async def _read_gpus(self, known: dict[int, tuple[Gpu, str]]) -> None:
         collector = Collector(self._driver, clock=self._clock, wall_clock=self._wall_clock, known=known)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from orchestrator.agent.host_health import FACTS, HostReading
 from orchestrator.agent.model import GpuReading, NodeReading, Owner, Process, Sample, Upkeep
 from orchestrator.agent.nvml import THROTTLE_REASONS
 from orchestrator.exposition import PROCESS_METRICS, Exposition, Kind, Metric, Number, add_process
@@ -16,7 +17,8 @@ MAX_OWNERS: Final = 64
 """Maximum number of named containers of each GPU; the others count together as `other`."""
 GPU_NODE: Final = "GpuNode"
 NODE: Final = "Node"
-WRITTEN: Final = (GPU_NODE, NODE)
+CONDITION: Final = "NodeCondition"
+WRITTEN: Final = (GPU_NODE, NODE, CONDITION)
 RESULTS: Final = ("ok", "error")
 """How a write ends, in the words of `Publisher`."""
 _OTHERS: Final = Owner("other", "other")
@@ -95,10 +97,31 @@ PROCESS_MEMORY: Final = _of_a_gpu(
     "pod_uid",
     "container_id",
 )
+HOST_READ: Final = Metric(
+    "muster_host_fact_read", "gauge", "1 if the fact of the host was read, 0 if not.", ("fact",)
+)
+HOST_FAULT: Final = Metric(
+    "muster_host_fault",
+    "gauge",
+    "1 if the fact is a fault of the host. There is no series for a fact that is not read and was no fault before.",
+    ("fact",),
+)
+HOST_UNKNOWN_LINES: Final = Metric(
+    "muster_host_unknown_kernel_lines_total",
+    "counter",
+    "Lines about hardware in the kernel's log that muster does not know.",
+)
+HOST_LINK_ERRORS: Final = Metric(
+    "muster_host_link_errors_total",
+    "counter",
+    "Error counters of network interfaces and RDMA ports since the driver was loaded.",
+    ("link", "counter"),
+)
 METRICS: Final = (
     SOURCE_UP, INFO, HEALTHY, MEMORY_TOTAL, MEMORY_USED, UTILIZATION, MEMORY_UTILIZATION, TEMPERATURE, POWER, CLOCK,
     THROTTLED, ECC_ERRORS, REMAPPED_ROWS, ROW_REMAP_PENDING, ROW_REMAP_FAILED, RETIRED_PAGES_PENDING, NVLINKS_UP,
-    NVLINK_ERRORS, XID_ERRORS, LAST_XID, ALLOCATED, IDLE_SINCE, PROCESS_MEMORY, SAMPLES, WRITES, *PROCESS_METRICS,
+    NVLINK_ERRORS, XID_ERRORS, LAST_XID, ALLOCATED, IDLE_SINCE, PROCESS_MEMORY, HOST_READ, HOST_FAULT,
+    HOST_UNKNOWN_LINES, HOST_LINK_ERRORS, SAMPLES, WRITES, *PROCESS_METRICS,
 )  # fmt: skip
 
 
@@ -112,8 +135,8 @@ class AgentFigures:
     resident_bytes: int = 0
 
 
-def render(reading: NodeReading, agent: AgentFigures) -> str:
-    """Return the page of all metrics."""
+def render(reading: NodeReading, agent: AgentFigures, host: HostReading | None = None) -> str:
+    """Return the page of all metrics. `host` is None if the host is not read."""
     page = Exposition()
     problems = (("nvml", reading.nvml_problem), ("kubelet", reading.kubelet_problem))
     page.add(SOURCE_UP, [((source,), int(not problem)) for source, problem in problems])
@@ -125,6 +148,8 @@ def render(reading: NodeReading, agent: AgentFigures) -> str:
     page.add(XID_ERRORS, [(labels, errors.count) for labels, errors in xids])
     page.add(LAST_XID, [(labels, errors.last_at) for labels, errors in xids])
     _of_pods(page, gpus)
+    if host is not None:
+        _of_host(page, host)
     page.add(SAMPLES, [((), agent.samples)])
     # all counters begin at 0: Prometheus does not count the first value of a series as an increase
     writes = {(about, result): 0 for about in WRITTEN for result in RESULTS} | agent.writes
@@ -234,6 +259,18 @@ def _of_pods(page: Exposition, gpus: Sequence[tuple[_Labels, GpuReading]]) -> No
             for owner, used in sorted(memory_by_owner(known.processes).items())
         ],
     )
+
+
+def _of_host(page: Exposition, host: HostReading) -> None:
+    read = {fact: fact in host.read for fact in FACTS}
+    page.add(HOST_READ, [((fact,), int(is_read)) for fact, is_read in read.items()])
+    page.add(
+        HOST_FAULT,
+        [((fact,), int(fact in host.faults)) for fact in FACTS if read[fact] or fact in host.faults],
+    )
+    page.add(HOST_UNKNOWN_LINES, [((), host.unknown_lines)])
+    counters = [(tuple(name.split(" ", 1)), value) for name, value in sorted(host.counters.items())]
+    page.add(HOST_LINK_ERRORS, counters)
 
 
 def _of(reading: GpuReading) -> _Labels:

@@ -36,6 +36,20 @@ from orchestrator.errors import ConfigurationError
     "linker's search path.",
 )
 @click.option(
+    "--host-root",
+    type=click.Path(path_type=Path),
+    metavar="DIRECTORY",
+    help="Directory with sys/class and sys/devices of the host. If it is given, the agent reads the health of the "
+    "host every 5 minutes. If not, it removes its condition from the node.",
+)
+@click.option(
+    "--kernel-log",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    hidden=True,
+    help="File that is read instead of the kernel's log, for tests.",
+)
+@click.option(
     "--put-library",
     type=click.Path(path_type=Path),
     metavar="DIRECTORY",
@@ -51,10 +65,15 @@ def agent(
     port: int,
     pod_resources: Path,
     driver_root: Path | None,
+    host_root: Path | None,
+    kernel_log: Path | None,
     put_library: Path | None,
     loglevel: str,
 ) -> None:
-    """Watch the GPUs of this node: metrics for Prometheus, a GpuNode for `muster top`, failures for the scheduler."""
+    """Watch the GPUs and the host of this node.
+
+    The agent has metrics for Prometheus, a GpuNode for `muster top`, and failures and a condition for the scheduler.
+    """
     if put_library is not None:
         from orchestrator.agent.library import put
 
@@ -75,5 +94,7 @@ def agent(
         pages_port=port,
         socket=pod_resources,
         driver_root=driver_root,
+        host_root=host_root,
+        kernel_log=kernel_log,
     )
     asyncio.run(run_agent(load_access(kubeconfig, context), options))

@@ -167,10 +167,18 @@ def skipped_problems(record: Record) -> list[str]:
 def node_problems(nodes: Iterable[NodeView]) -> list[str]:
     """Return a line for each node that takes no pods, or has GPUs that must not be used."""
     return [
-        f"node {node.name}: {node.unhealthy or node.status}; see 'muster get node {node.name}'"
+        f"node {node.name}: {node.unhealthy or _fault_text(node) or node.status}; see 'muster get node {node.name}'"
         for node in nodes
-        if not node.is_ready or node.is_cordoned or node.unhealthy or node.gpu_unhealthy_milli
+        if not node.is_ready
+        or node.is_cordoned
+        or node.unhealthy
+        or node.host_fault
+        or node.gpu_unhealthy_milli
     ]
+
+
+def _fault_text(node: NodeView) -> str:
+    return f"it reports a host fault: {node.host_fault}" if node.host_fault else ""
 
 
 def project_problems(projects: Iterable[Project]) -> list[str]:

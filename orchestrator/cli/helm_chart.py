@@ -198,6 +198,7 @@ def _expressions() -> dict[str, Expression]:
         "actions": Expression(choice, choice),
         "max_grace_seconds": Expression('include "muster.seconds" .Values.maxCheckpointGrace'),
         "agent": Expression(agent, agent),
+        "reads_hosts": Expression("", 'eq .Values.hostHealth "agent"'),
         "limits_gpu_memory": Expression("", 'eq .Values.gpuMemoryLimits "enforce"'),
         "taints_nodes": Expression("", 'ne .Values.outOfServiceAfter "never"'),
         **{name: Expression(f".Values.{value}", f".Values.{value}") for name, value in plain.items()},

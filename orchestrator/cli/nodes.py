@@ -103,6 +103,7 @@ def _details(view: "NodeView") -> str:
         "NAME": view.name,
         "STATUS": view.status,
         "UNHEALTHY": view.unhealthy,
+        "HOST FAULT": view.host_fault,
         "IP ADDRESS": view.address,
         "ROLE": view.role,
         "NODE TYPE": view.node_type,

@@ -49,6 +49,14 @@ from orchestrator.names import IMAGE_VARIABLE, LAST_OBJECT_VARIABLE
     help="Root directory of the driver on the nodes, for example /. For nodes whose container runtime "
     "ignores NVIDIA_VISIBLE_DEVICES. The agents are then privileged.",
 )
+@click.option(
+    "--host-health",
+    type=click.Choice(["agent", "other"]),
+    default="agent",
+    show_default=True,
+    help="Owner of the health of hosts. agent: the agents read it, and nodes with a fault get no new pods. other: "
+    "another system, so the agents do not read it.",
+)
 @with_web_options
 @with_config_options
 @click.option(
@@ -68,6 +76,7 @@ def operator_yaml(
     agent: bool | None,
     agent_runtime_class: str,
     agent_driver_root: str,
+    host_health: str,
     web: bool,
     **config: Any,
 ) -> None:
@@ -94,6 +103,7 @@ def operator_yaml(
         agent=agent,
         runtime_class=agent_runtime_class,
         driver_root=agent_driver_root,
+        reads_hosts=host_health == "agent",
         web=web_of(web=web, **choices),
     )
     if helm is None:

@@ -92,6 +92,11 @@ def top_node(*, details: bool | None, no_headers: bool | None, output: str | Non
         click.echo(_RULE)
         click.echo("Allocated/Total GPUs In Cluster:")
         click.echo(f"{format_gpu(totals.allocated_milli)}/{format_gpu(totals.gpu_milli)}{percent}")
+        if faulty := [view for view in views if view.host_fault]:
+            count = "1 node reports" if len(faulty) == 1 else f"{len(faulty)} nodes report"
+            say(
+                "\n".join([f"{count} a host fault:", *(f"{view.name}: {view.host_fault}" for view in faulty)])
+            )
         if details and views:
             say("\n".join(f"\n{_block(view)}" for view in views))
 

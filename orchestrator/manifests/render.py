@@ -194,6 +194,7 @@ def render(
     agent: bool | None = None,
     runtime_class: str = "",
     driver_root: str = "",
+    reads_hosts: bool = True,
     limits_gpu_memory: bool = False,
     taints_nodes: bool = False,
     web: WebDeployment | None = None,
@@ -203,7 +204,8 @@ def render(
     - `operator_arguments`: further options of `muster operator`.
     - `require_devices_variable`: pods must set the devices for the NVIDIA runtime.
     - `agent`: if it is None, there are agents if there are replicas. They use `runtime_class`. With `driver_root` the
-      driver is in that directory. With `limits_gpu_memory` they install the library for GPU fractions.
+      driver is in that directory. With `reads_hosts` they report faults of hosts. With `limits_gpu_memory` they
+      install the library for GPU fractions.
     - `taints_nodes`: the operator may set the taint of nodes that are out of service.
     - `web`: None: there are no pages.
     """
@@ -221,6 +223,7 @@ def render(
             "agent": replicas > 0 if agent is None else agent,
             "runtime_class": runtime_class,
             "driver_root": driver_root,
+            "reads_hosts": reads_hosts,
             "limits_gpu_memory": limits_gpu_memory,
             "taints_nodes": taints_nodes,
             "web": web is not None,

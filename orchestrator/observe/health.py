@@ -7,21 +7,27 @@ from typing import Final
 from orchestrator.cluster.integers import whole_number
 from orchestrator.cluster.objects import Node
 from orchestrator.cluster.quantity import parse_time, whole_count
+from orchestrator.cluster.wire import has_condition
 from orchestrator.names import (
     FAILED_GPUS_ANNOTATION,
     GPU_MEMORY_LABEL,
     GPU_RESOURCE,
+    HOST_FAULT_CONDITION,
     LOST_GPUS_ANNOTATION,
     UNHEALTHY_GPUS_ANNOTATION,
     UNHEALTHY_KEY,
 )
 from orchestrator.observe.published_gpus import PublishedGpus
 from orchestrator.observe.request import MAX_AMOUNT, MAX_DEVICES
+from orchestrator.progress import printable
 
 NEVER_US: Final = 1 << 62
 """A time later than all others, for a node whose NotReady state has an unknown start. The grace period of this node
 never ends, so its pods stay.
 """
+
+
+MAX_FAULT_CHARACTERS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,19 @@ def marked_gpus(node: Node) -> str:
 def lost_gpus(node: Node) -> str:
     """Return the agent's annotation about GPUs that no longer answer."""
     return node.metadata.annotations.get(LOST_GPUS_ANNOTATION, "")
+
+
+def host_fault(node: Node) -> tuple[str, int]:
+    """Return the fault that the node's agent reports, and the time since which it reports one; "" without a fault.
+
+    `Unknown` is no fault. Example: `("memory error (2 times) -> replace the memory module", 1700000000000000)`.
+    """
+    condition = has_condition(node.status.conditions, HOST_FAULT_CONDITION)
+    if condition is None:
+        return "", 0
+    words = condition.message or condition.reason or "no reason"
+    since_us = _time_us(condition.last_transition_time)
+    return printable(words[:MAX_FAULT_CHARACTERS]), since_us
 
 
 def refuses_pods(node: Node, published: PublishedGpus | None) -> tuple[int, ...]:

@@ -25,7 +25,13 @@ from orchestrator.names import (
 from orchestrator.observe.claim_reader import DynamicObject, PodClaims
 from orchestrator.observe.gangs import required
 from orchestrator.observe.grace_periods import MAX_GRACE_SECONDS, terminates
-from orchestrator.observe.health import gives_gpus_twice, gpu_memory_mib, node_health, refuses_pods
+from orchestrator.observe.health import (
+    gives_gpus_twice,
+    gpu_memory_mib,
+    host_fault,
+    node_health,
+    refuses_pods,
+)
 from orchestrator.observe.holdings import held_request
 from orchestrator.observe.node_terms import Terms, both
 from orchestrator.observe.nominations import nomination_of
@@ -124,6 +130,7 @@ def planner_node(
     """
     allocatable = node.status.allocatable
     health = node_health(node, published)
+    fault, fault_since_us = host_fault(node)
     labels = {**node.metadata.labels, NODE_NAME_LABEL: node.metadata.name}
     if published is not None and published.model:
         labels.setdefault(model.GPU_MODEL_LABEL, published.model)
@@ -160,6 +167,8 @@ def planner_node(
         published_gpus=() if published is None else published.ids,
         scalars=scalars,
         foreign_traits=in_order(use.traits for use in foreign),
+        host_fault=fault,
+        host_fault_since_us=fault_since_us,
     )
 
 

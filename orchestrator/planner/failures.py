@@ -4,10 +4,14 @@
     a refused request of a workload ──> none of its pods is placed:    10 s, 20 s, 40 s … after the last refusal
     a third failure of a workload ────> none of its pods is placed:    10 s, 20 s, 40 s … after the last failure
     its containers did not start ─────> none of its pods is placed:    5 min, 10 min, 20 min …
+    an agent reports a fault of a host > no pod is placed there:       until it reports no fault
 
 If a workload fails on several nodes, the workload is probably the cause. Other workloads do not avoid these nodes
 because of it. The same applies to containers that did not start in time, because the image may be wrong. If the time is
 not known (`now_us` is 0), nodes are avoided and no workload backs off.
+
+If more hosts have faults than `max_unhealthy_nodes`, by default a tenth of the nodes, the oldest faults count. A cause
+that many hosts share, such as a silent NFS server, does not close the cluster.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +33,8 @@ MAX_DELAY_SECONDS: Final = 640
 MAX_NOT_STARTED_DELAY_SECONDS: Final = 3600
 IN_A_ROW: Final = 2
 """A node is avoided after this number of failures. A workload backs off after one failure more."""
+HOST_FAULT_PERCENT: Final = 10
+"""Portion of the nodes that faults of hosts keep out of placements at a time, but at least one node."""
 OF_RUNTIME: Final = frozenset(("ContainerCannotRun", "StartError"))
 """Reasons of the container runtime.
 
@@ -49,6 +55,7 @@ class Failures:
         self.back_offs: dict[str, PendingReason] = {}
         self._avoided_by: dict[str, dict[str, str]] = {}
         self._now_us = snapshot.now_us
+        self.avoided.update(host_faults(snapshot))
         if snapshot.rejections:
             self._count(snapshot.rejections, workloads)
 
@@ -127,6 +134,21 @@ class Failures:
     def _left_us(self, last: Rejection, delay: int) -> int:
         """Return the rest of the delay; a failure without a time counts as one that has just happened."""
         return (last.at_us or self._now_us) + delay - self._now_us if self._now_us else delay
+
+
+def host_faults(snapshot: Snapshot) -> dict[str, str]:
+    """Return, by node, the faults of hosts for which no pod is placed there, within the maximum number of nodes."""
+    faulty = [node for node in snapshot.nodes if node.host_fault]
+    if not faulty:
+        return {}
+    most = snapshot.settings.max_unhealthy_nodes
+    if most is None:
+        most = max(1, len(snapshot.nodes) * HOST_FAULT_PERCENT // 100)
+    faulty.sort(key=lambda node: (node.host_fault_since_us, node.name))
+    return {
+        node.name: f"node {node.name} is avoided: it reports a host fault: {node.host_fault}"
+        for node in faulty[:most]
+    }
 
 
 NO_FAILURES: Final = Failures(Snapshot((), (), ()), {})

@@ -15,7 +15,7 @@ from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.cluster.wire import has_condition
 from orchestrator.observe.claim_reader import gets_gpus_by_claims
 from orchestrator.observe.device_reader import DeviceReader
-from orchestrator.observe.health import NodeHealth, gpu_memory_mib, node_health
+from orchestrator.observe.health import NodeHealth, gpu_memory_mib, host_fault, node_health
 from orchestrator.observe.holdings import held_request
 from orchestrator.observe.published_gpus import PublishedGpus
 from orchestrator.observe.request import (
@@ -61,7 +61,8 @@ class NodeView:
     """One node as people see it.
 
     `unhealthy` is the problem of the node, or "". `unhealthy_gpus` are the indices of the unusable GPUs, as far as they
-    are known. `gpu_memory_bytes` is the memory of each of its GPUs, 0 if unknown.
+    are known. `host_fault` is the fault that its agent reports, or "". `gpu_memory_bytes` is the memory of each of its
+    GPUs, 0 if unknown.
     """
 
     name: str
@@ -82,6 +83,7 @@ class NodeView:
     usage: Usage = Usage()
     gpus: tuple[GpuView, ...] = field(default=(), repr=False)
     unhealthy_gpus: tuple[int, ...] = ()
+    host_fault: str = ""
 
     @property
     def unhealthy_gpus_text(self) -> str:
@@ -243,6 +245,7 @@ def record(view: NodeView) -> dict[str, Any]:
         "gpus": format_gpu(view.gpu_milli),
         "gpusAllocated": format_gpu(view.gpu_allocated_milli),
         "unhealthy": view.unhealthy,
+        "hostFault": view.host_fault,
         "gpusUnhealthy": format_gpu(view.gpu_unhealthy_milli),
         "gpuIndexesUnhealthy": list(view.unhealthy_gpus),
         "cpuMilli": view.cpu_milli,
@@ -300,6 +303,7 @@ def _view(
         ),
         usage=summary.usage() if summary else Usage(),
         unhealthy_gpus=health.unhealthy_gpus,
+        host_fault=host_fault(node)[0],
     )
 
 

@@ -4,8 +4,9 @@ works.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,24 @@ from orchestrator.agent.agent import Agent, AgentOptions
 from orchestrator.cluster.errors import ClusterError, Forbidden, Invalid, NotFound
 from orchestrator.cluster.gpu_nodes import GpuNode
 from orchestrator.cluster.kubeconfig import load_access
-from orchestrator.cluster.objects import Node
+from orchestrator.cluster.objects import Node, Pod
 from orchestrator.cluster.resources import GPU_NODES, NODES, PODS
-from orchestrator.cluster.transport import Transport
+from orchestrator.cluster.transport import STRATEGIC_MERGE_PATCH, Transport
+from orchestrator.cluster.wire import has_condition
 from orchestrator.manifests.install import apply
 from orchestrator.manifests.render import documents, render
-from orchestrator.names import AGENT_ACCOUNT, AGENT_NAMESPACE, FAILED_GPUS_ANNOTATION, LOST_GPUS_ANNOTATION
+from orchestrator.names import (
+    AGENT_ACCOUNT,
+    AGENT_NAMESPACE,
+    FAILED_GPUS_ANNOTATION,
+    HOST_FAULT_CONDITION,
+    LOST_GPUS_ANNOTATION,
+)
 from tests.agent.doubles import FakeDriver, uuid
+from tests.agent.host_trees import BOOT, make_tree
 from tests.agent.kubelets import Kubelet, listening, pod
 from tests.cluster.waiting import DEADLINE_SECONDS, running
-from tests.control.operators import must, prepare, until_granted
+from tests.control.operators import MUSTER, must, operator, prepare, until_granted
 
 pytestmark = pytest.mark.lab
 
@@ -125,10 +134,47 @@ async def test_the_agent_writes_its_own_node_and_no_other_and_of_it_two_annotati
     await refused(site.agent.patch(ours, {"spec": {"unschedulable": True}}), bounds)
     taint = {"key": "muster.dev/unhealthy", "effect": "NoExecute"}
     await refused(site.agent.patch(ours, {"spec": {"taints": [taint]}}), bounds)
-    await refused(
-        site.agent.patch(NODES.path(name=site.ours, subresource="status"), {"status": {}}), "nodes/status"
-    )
     await refused(site.agent.delete(ours), "delete")
+
+
+async def test_of_a_nodes_status_the_agent_writes_one_condition(site: Site) -> None:
+    ours, theirs = (NODES.path(name=name, subresource="status") for name in (site.ours, site.theirs))
+
+    async def write(path: str, transport: Transport = site.agent, **status: Any) -> None:
+        await transport.patch(path, {"status": status}, content_type=STRATEGIC_MERGE_PATCH)
+
+    fault = {"type": HOST_FAULT_CONDITION, "status": "True", "message": "memory error"}
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while True:
+            try:
+                await write(theirs, conditions=[{"type": HOST_FAULT_CONDITION, "status": "Unknown"}])
+            except ClusterError as error:
+                if "changes no other node" in str(error):
+                    break
+            await asyncio.sleep(0.1)
+    before = (await site.admin.get(NODES.path(name=site.ours), Node)).status
+    await write(ours, conditions=[fault])
+    after = (await site.admin.get(NODES.path(name=site.ours), Node)).status
+    assert has_condition(after.conditions, HOST_FAULT_CONDITION)
+    assert {one.type for one in after.conditions} == {
+        *(one.type for one in before.conditions),
+        HOST_FAULT_CONDITION,
+    }
+    assert after.allocatable == before.allocatable
+    bounds = "muster-agent-bounds"
+    await refused(write(ours, site.podless, conditions=[fault]), "changes no other node")
+    await refused(write(ours, conditions=[{"type": "Ready", "status": "False"}]), "no condition but")
+    await refused(write(ours, conditions=[{"type": "Other", "status": "True"}]), "no condition but")
+    await refused(write(ours, conditions=[{"type": "Ready", "$patch": "delete"}]), "no condition but")
+    await refused(write(ours, allocatable={"nvidia.com/gpu": "64"}), bounds)
+    await refused(write(ours, capacity=None), bounds)
+    await refused(write(ours, addresses=[{"type": "InternalIP", "address": "10.9.9.9"}]), bounds)
+    labels = {"metadata": {"labels": {"muster.dev/unhealthy": "x"}}}
+    await refused(site.agent.patch(ours, labels), bounds)
+    await refused(site.agent.patch(ours, annotation("3")), bounds)
+    await write(ours, conditions=[{"type": HOST_FAULT_CONDITION, "$patch": "delete"}])
+    left = (await site.admin.get(NODES.path(name=site.ours), Node)).status
+    assert not [one for one in left.conditions if one.type == HOST_FAULT_CONDITION]
 
 
 async def is_allowed(transport: Transport, node: str) -> bool:
@@ -193,6 +239,71 @@ async def test_the_agent_keeps_its_node_current_and_people_see_it(site: Site, tm
     table = await asyncio.to_thread(must, site.lab.kubeconfig, "get", "node", site.ours)
     assert "xid-79" in table
     assert uuid(0) in table
+
+
+@contextmanager
+def agent_process(site: Site, folder: Path, *options: str) -> Iterator[None]:
+    """Run the real agent of the first node during the block, with the rights of its pod. The node has no driver."""
+    words = ("--node", site.ours, "--kubeconfig", str(folder / "agent-0.kubeconfig"), "--port", "0")
+    with (folder / "agent.log").open("ab") as output:
+        process = subprocess.Popen(
+            [*MUSTER, "agent", *words, "--pod-resources", str(folder / "none.sock"), *options],
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(timeout=DEADLINE_SECONDS)
+
+
+async def said(site: Site, status: str) -> str:
+    """Wait until the condition of the first node has the status ("": until it is removed), and return its message."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while True:
+            conditions = (await site.admin.get(NODES.path(name=site.ours), Node)).status.conditions
+            mine = next((one for one in conditions if one.type == HOST_FAULT_CONDITION), None)
+            if (mine.status if mine else "") == status:
+                return mine.message if mine else ""
+            await asyncio.sleep(0.1)
+
+
+async def test_a_host_with_a_fault_gets_no_new_job_and_people_see_why(site: Site, tmp_path: Path) -> None:
+    root, log = make_tree(tmp_path / "host"), tmp_path / "kernel.log"
+    reads = ("--host-root", str(root), "--kernel-log", str(log))
+    kubeconfig = site.lab.kubeconfig
+
+    async def run(*words: str) -> str:
+        return await asyncio.to_thread(must, kubeconfig, *words)
+
+    with agent_process(site, tmp_path, *reads):
+        assert await said(site, "Unknown") == "not read: kernel-log: No such file or directory"
+    log.write_text(BOOT)
+    with agent_process(site, tmp_path, *reads):
+        assert await said(site, "False") == "read: kernel-log, links, clock-source"
+    log.write_text(BOOT + "<0>[  100.000000] EDAC MC0: 1 UE memory read error\n")
+    with (
+        agent_process(site, tmp_path, *reads),
+        operator(tmp_path / "operator.kubeconfig", tmp_path / "operator.log"),
+    ):
+        why = "memory error (1 times) -> replace the memory module"
+        assert await said(site, "True") == why
+        try:
+            await run("project", "create", "hosts", "-g", "16")
+            for name in ("first", "second"):
+                await run("submit", name, "-p", "hosts", "-i", "none", "-g", "8")
+            sentence = f"node {site.ours} is avoided: it reports a host fault: {why}"
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                while sentence not in await run("explain", "second", "-p", "hosts"):
+                    pass
+            assert f"1 node reports a host fault:\n{site.ours}: {why}" in await run("top", "node")
+            pods = (await site.admin.list(PODS.path("muster-hosts"), Pod)).items
+            assert {one.spec.node_name for one in pods} == {site.theirs, ""}
+        finally:
+            await run("project", "delete", "hosts", "--force")
+    with agent_process(site, tmp_path):
+        assert await said(site, "") == "", "another system owns the health of hosts"
 
 
 async def seen(transport: Transport, path: str, condition: Any) -> GpuNode:

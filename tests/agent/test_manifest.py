@@ -17,9 +17,26 @@ def pod_spec(**options: Any) -> dict[str, Any]:
     return spec
 
 
-def test_it_has_no_capability_writes_nothing_and_mounts_one_directory() -> None:
+def test_it_reads_the_kernels_log_and_devices_of_the_node_and_writes_nothing() -> None:
     spec = pod_spec()
     (container,) = spec["containers"]
+    assert container["args"] == ["agent", "--host-root=/host"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"], "add": ["SYSLOG"]},
+        "readOnlyRootFilesystem": True,
+    }
+    assert [(mount["mountPath"], mount["readOnly"]) for mount in container["volumeMounts"]] == [
+        ("/var/lib/kubelet/pod-resources", True),
+        ("/host/sys/class", True),
+        ("/host/sys/devices", True),
+    ]
+
+
+def test_where_another_system_owns_the_hosts_it_has_no_capability_and_mounts_one_directory() -> None:
+    spec = pod_spec(reads_hosts=False)
+    (container,) = spec["containers"]
+    assert container["args"] == ["agent"]
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -32,7 +49,7 @@ def test_it_has_no_capability_writes_nothing_and_mounts_one_directory() -> None:
 
 
 def test_only_with_a_drivers_directory_it_is_privileged() -> None:
-    spec = pod_spec(driver_root="/opt/driver")
+    spec = pod_spec(driver_root="/opt/driver", reads_hosts=False)
     (container,) = spec["containers"]
     assert container["securityContext"] == {"privileged": True, "readOnlyRootFilesystem": True}
     assert container["args"] == ["agent", "--driver-root=/driver"]
@@ -63,16 +80,18 @@ def test_without_agents_there_is_nothing_of_them_but_the_kind_and_its_bounds(opt
 def test_where_nothing_bounds_it_the_agent_writes_no_node() -> None:
     for mode, verbs in ((PolicyMode.DENY, {"get", "patch"}), (PolicyMode.OFF, {"get"})):
         rules = objects(policies=mode)["ClusterRole", "muster-agent"]["rules"]
+        written = [rule["verbs"] for rule in rules if "nodes/status" in rule["resources"]]
+        assert written == ([["patch"]] if "patch" in verbs else [])
         assert {verb for rule in rules if "nodes" in rule["resources"] for verb in rule["verbs"]} == verbs
 
 
 def test_only_where_limits_hold_an_init_container_of_its_own_may_write_the_library_on_the_node() -> None:
     assert "initContainers" not in pod_spec()
-    spec = pod_spec(limits_gpu_memory=True)
+    spec = pod_spec(limits_gpu_memory=True, reads_hosts=False)
     (library,) = spec["initContainers"]
     assert library["args"] == ["agent", "--put-library=/library"]
     assert library["volumeMounts"] == [{"name": "library", "mountPath": "/library"}]
-    assert library["securityContext"] == pod_spec()["containers"][0]["securityContext"]
+    assert library["securityContext"] == pod_spec(reads_hosts=False)["containers"][0]["securityContext"]
     assert "env" not in library
     (volume,) = [volume for volume in spec["volumes"] if volume["name"] == "library"]
     assert volume["hostPath"] == {"path": "/var/lib/muster/gpu-memory", "type": "DirectoryOrCreate"}

@@ -76,7 +76,7 @@ def test_every_figure_is_there_in_base_units() -> None:
     assert page[f'muster_gpu_process_memory_bytes{{{gpu},pod_uid="uid-a",container_id="c1"}}'] == 768 * MIB
     assert page[f"muster_gpu_idle_since_timestamp_seconds{{{gpu}}}"] == 1_700_000_000
     writes = {name: count for name, count in page.items() if name.startswith("muster_agent_writes_total")}
-    assert len(writes) == 4
+    assert len(writes) == 6
     assert writes.pop('muster_agent_writes_total{object="GpuNode",result="ok"}') == 2
     assert set(writes.values()) == {0}
 

@@ -100,6 +100,7 @@ VALUES = {
     "agent": st.none() | BOOLEAN,
     "agentRuntimeClass": TEXT,
     "agentDriverRoot": TEXT,
+    "hostHealth": st.sampled_from(["agent", "other"]),
     "web": BOOLEAN,
     "webCertificate": NAME,
     "webPrometheus": st.sampled_from(["", "http://prometheus.monitoring:9090", "https://[fd00::1]/p/~x"]),
@@ -194,7 +195,7 @@ WHOLE: list[dict[str, Any]] = [
     {"web": True, "webPrometheus": "http://prometheus.monitoring:9090", "image": "registry.example/muster:1"},
     PROVIDER,
     PROVIDER | {"webOidcScope": ["openid", "groups"], "webOidcClientSecret": "s", "webOidcAuthority": "a"},
-    {"agentDriverRoot": "/", "gpuMemoryLimits": "enforce", "policies": "audit"},
+    {"agentDriverRoot": "/", "hostHealth": "other", "gpuMemoryLimits": "enforce", "policies": "audit"},
     {"replicas": 0, "agent": True, "policies": "off", "requireDevicesVariable": True, "maxEvictions": 0},
     {
         "topologyLevel": ["zone", "rack"],

@@ -176,6 +176,22 @@ def test_unhealthy_gpus_are_named_by_their_index(
     assert muster("get", "node", "dgx1-1", "-o", "json").json["gpuIndexesUnhealthy"] == [3, 5]
 
 
+def test_a_fault_of_a_host_is_named_with_its_repair(
+    busy: MemoryApiServer, muster: Callable[..., Outcome]
+) -> None:
+    first = busy.find("nodes", "dgx1-1")
+    assert first is not None
+    assert "host fault" not in muster("top", "node").out
+    fault = "memory error (2 times) -> replace the memory module"
+    condition = {"type": "muster.dev/HostFault", "status": "True", "message": fault}
+    first["status"].setdefault("conditions", []).append(condition)
+    assert f"1 node reports a host fault:\ndgx1-1: {fault}\n" in muster("top", "node").out
+    assert f"HOST FAULT: {fault}" in muster("get", "node", "dgx1-1").lines
+    assert muster("top", "node", "-o", "json").json[0]["hostFault"] == fault
+    condition["status"] = "Unknown"
+    assert "host fault" not in muster("top", "node").out
+
+
 def test_a_job_is_shown_with_its_gpus_without_an_agent(
     busy: MemoryApiServer, muster: Callable[..., Outcome]
 ) -> None:

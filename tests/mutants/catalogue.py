@@ -53,7 +53,7 @@ def mutants() -> list[Mutant]:
 def copied_folders(mutant: Mutant) -> list[str]:
     """Return the folders of the repository that are copied to run the defect's scenario or test."""
     folders = (
-        ["orchestrator", "hostfacts"]
+        ["orchestrator"]
         if mutant.scenario
         else ["orchestrator", "hostfacts", "musterweb", "musterbench", "tests", "musterlab", "validation"]
     )

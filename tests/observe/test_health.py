@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from orchestrator.cluster.objects import Node
-from orchestrator.observe.health import NEVER_US, NodeHealth, named_gpus, node_health
+from orchestrator.observe.health import NEVER_US, NodeHealth, host_fault, named_gpus, node_health
+from orchestrator.observe.snapshot import planner_node
 from tests.observe.objects import decoded
 
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T10:00:00Z"}
@@ -32,6 +33,30 @@ def node(
             "conditions": [ready] if ready else [],
         },
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ("True", ("memory error -> replace the memory module", TEN_US)),
+        ("False", ("", 0)),
+        ("Unknown", ("", 0)),
+    ],
+)
+def test_only_a_true_condition_of_the_agent_is_a_fault_of_the_host(
+    status: str, expected: tuple[str, int]
+) -> None:
+    condition = {
+        "type": "muster.dev/HostFault",
+        "status": status,
+        "message": "memory error -> replace the memory module",
+        "lastTransitionTime": "2026-11-21T10:00:00Z",
+    }
+    given = node(ready=condition)
+    assert host_fault(given) == expected
+    assert host_fault(node()) == ("", 0)
+    made = planner_node(given)
+    assert (made.host_fault, made.host_fault_since_us) == expected
 
 
 def annotated(text: str, allocatable: int = 8) -> Node:

@@ -10,6 +10,7 @@ from orchestrator.planner import Planner, plan
 from orchestrator.planner.model import (
     SECOND_US,
     FailureKind,
+    Node,
     Plan,
     Pod,
     PodState,
@@ -145,6 +146,50 @@ def test_the_pods_of_a_gang_that_fail_together_are_one_attempt() -> None:
     assert len(decide(*together, workloads=(gang,)).bindings) == 8
     thrice = [failed(each, ago=5) for each in ("n3", "n4", "n5") for _ in range(8)]
     assert decide(*thrice, workloads=(gang,)).pending["job"].code is Waiting.BACK_OFF
+
+
+def sick(number: int, since: int = 0) -> Node:
+    return node(f"n{number:02d}", host_fault=f"memory error on {number}", host_fault_since_us=since or number)
+
+
+def test_a_host_with_a_fault_gets_no_new_pod_and_keeps_those_that_it_has() -> None:
+    old = workload("old", "a", 1000, age=1)
+    (pod,) = old.pods
+    running = old.with_pods((replace(pod, state=PodState.ALLOCATED, node="n01", devices=(0,)),))
+    for now_us in (0, NOW_US):
+        snapshot = Snapshot((sick(1), node("n02")), (project("a", 16_000),), (running, JOB), now_us=now_us)
+        decision = plan(snapshot)
+        assert [(each.pod, each.node) for each in decision.bindings] == [("job-0", "n02")]
+        assert decision.evictions == ()
+
+
+def test_a_workload_that_fits_only_on_a_host_with_a_fault_names_the_fault() -> None:
+    large = workload("large", "a", 8000, pods=2, gang=True)
+    snapshot = Snapshot((sick(1), node("n02")), (project("a", 16_000),), (large,))
+    decision = plan(snapshot)
+    why = "node n01 is avoided: it reports a host fault: memory error on 1"
+    assert decision.avoided == {"n01": why}
+    assert decision.pending["large"].message.endswith(why)
+    alone = plan(replace(snapshot, nodes=(sick(1),), workloads=(JOB,)))
+    assert (alone.pending["job"].code, alone.pending["job"].message) == (Waiting.AVOIDED, why)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "most", "avoided"),
+    [
+        (20, None, {"n18", "n17"}),
+        (9, None, {"n07"}),
+        (20, 3, {"n18", "n17", "n16"}),
+        (20, 0, set()),
+    ],
+)
+def test_faults_that_many_hosts_share_close_at_most_a_tenth_of_the_nodes_the_oldest_first(
+    nodes: int, most: int | None, avoided: set[str]
+) -> None:
+    hosts = tuple(sick(number, since=100 - number) for number in range(nodes - 1))
+    settings = Settings(max_unhealthy_nodes=most)
+    snapshot = Snapshot((*hosts, node("good")), (project("a", 16_000),), (), settings=settings)
+    assert plan(snapshot).avoided.keys() == avoided
 
 
 def test_the_plan_names_avoided_nodes_and_reasons_name_them_too() -> None:

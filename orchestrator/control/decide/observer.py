@@ -59,7 +59,7 @@ from orchestrator.names import (
     OPERATOR_BINDING,
     SUCCESSOR_NOMINATION_ANNOTATION,
 )
-from orchestrator.observe.health import lost_gpus, marked_gpus
+from orchestrator.observe.health import host_fault, lost_gpus, marked_gpus
 from orchestrator.observe.nominations import nomination_of
 from orchestrator.observe.unreadable import SkippedObject
 
@@ -381,6 +381,7 @@ def _matters(before: Node, after: Node) -> bool:
         or before.metadata.labels != after.metadata.labels
         or marked_gpus(before) != marked_gpus(after)
         or lost_gpus(before) != lost_gpus(after)
+        or host_fault(before) != host_fault(after)
         or before.status.allocatable != after.status.allocatable
         or before.status.capacity != after.status.capacity
         or _ready(before) != _ready(after)

@@ -93,7 +93,7 @@ STUCK_PODS: Final = Metric(
 AVOIDED_NODES: Final = Metric(
     "muster_operator_avoided_nodes",
     "gauge",
-    "1 for each node that gets no pods, because several pods in a row failed there before a container ran.",
+    "1 for each node that gets no pods, because pods failed there before a container ran or its host has a fault.",
     ("node",),
 )
 PENDING_REASONS: Final = Metric(

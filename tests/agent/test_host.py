@@ -1,0 +1,48 @@
+"""Reads a tree of the host, and costs the processor little."""
+
+import time
+from pathlib import Path
+
+from orchestrator.agent.host import Host
+from orchestrator.agent.host_health import HostHealth
+from orchestrator.agent.host_watch import HOST_SECONDS
+from tests.agent.host_trees import ADAPTERS, counter, log_of, make_tree
+
+MAX_PORTION = 0.005
+
+
+def test_every_counter_of_every_adapter_is_read_with_its_link(tmp_path: Path) -> None:
+    root = make_tree(tmp_path)
+    counter(root, 3, "link_downed").write_text("7\n")
+    host = Host(root, kernel_log=tmp_path / "log")
+    (tmp_path / "log").write_text(log_of(3))
+    reading = HostHealth().next(host.read())
+    assert reading.status == "False"
+    assert len(reading.counters) == 12 * ADAPTERS
+    assert reading.counters["mlx5_3/1 link_downed"] == 7
+    assert reading.counters["eth9 carrier_down_count"] == 0
+
+
+def test_missing_sources_are_not_read(tmp_path: Path) -> None:
+    texts = Host(tmp_path, kernel_log=tmp_path / "none").read()
+    assert texts.kernel_log.problem == texts.clock_source.problem == "No such file or directory"
+    assert set(HostHealth().next(texts).unread) == {"kernel-log", "links", "clock-source"}
+
+
+def test_the_kernels_own_log_is_read_or_the_reason_is_named() -> None:
+    log = Host(Path("/")).read().kernel_log
+    assert bool(log.text) != bool(log.problem)
+
+
+def test_the_readings_cost_less_than_half_a_percent_of_one_core(tmp_path: Path) -> None:
+    root = make_tree(tmp_path)
+    host, health = Host(root, kernel_log=tmp_path / "log"), HostHealth()
+    spent = []
+    for reading in range(5):
+        (tmp_path / "log").write_text(log_of(10_000 + 100 * reading))
+        before = time.process_time()
+        health.next(host.read())
+        spent.append(time.process_time() - before)
+    later = max(spent[1:]) / HOST_SECONDS
+    print(f"first {spent[0] * 1000:.0f} ms, later {max(spent[1:]) * 1000:.1f} ms: {later:.4%} of one core")
+    assert later < MAX_PORTION
