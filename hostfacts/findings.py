@@ -16,12 +16,14 @@ SLOW_CLOCKS: Final = frozenset({"hpet", "acpi_pm", "pit", "jiffies", "refined-ji
 
 @dataclass(frozen=True, slots=True)
 class CounterChanges:
-    """The counters of links that differ between two readings: the change by name, links that are gone, counters without
-    a figure.
+    """The differences between two readings of the counters of links.
+
+    `changed` has the change by the name of the counter. `missing` are links of the first reading only. `unread` are
+    counters without a figure.
     """
 
     changed: Mapping[str, int]
-    gone: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
 
 
@@ -42,15 +44,15 @@ def faults_of_log(log: KernelLog) -> list[str]:
 def counter_changes(before: Mapping[str, int | None], after: Mapping[str, int | None]) -> CounterChanges:
     """Return the differences between two readings of the counters of a host, as `read_counters` returns them."""
     changed: dict[str, int] = {}
-    gone, unread = [], []
+    missing, unread = [], []
     for counter, value in sorted(before.items()):
         if counter not in after:
-            gone.append(counter.partition(" ")[0])
+            missing.append(counter.partition(" ")[0])
         elif value is None or (now := after[counter]) is None:
             unread.append(counter)
         elif now != value:
             changed[counter] = now - value
-    return CounterChanges(changed, tuple(dict.fromkeys(gone)), tuple(unread))
+    return CounterChanges(changed, tuple(dict.fromkeys(missing)), tuple(unread))
 
 
 def change_of_counter(counter: str, change: int) -> str:

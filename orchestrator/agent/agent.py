@@ -1,5 +1,6 @@
-"""The agent's process: reads the GPUs each second and the host every five minutes, serves metrics, and keeps the
-GpuNode, the annotations and the condition of its node current.
+"""The agent's process: reads the GPUs each second and the host every five minutes, and serves metrics.
+
+It keeps the GpuNode, the annotations and the condition of its node current.
 
 The agent continues if a part is missing. Without NVML the GpuNode has the reason; without the kubelet the last holders
 remain; without the API server the latest state is written later. Calls of NVML run in a thread of their own, because

@@ -184,7 +184,7 @@ class HostHealth:
     def _of_links(self, text: str) -> tuple[list[str], str]:
         counters = read_counters(text)
         changes = counter_changes(self._counters, counters)
-        # a link that is gone may be in the network of a pod: this is no fault, and it is not read
+        # A missing link may be in the network of a pod: this is no fault, and it is not read.
         self._counters |= counters
         findings = [
             change_of_counter(counter, change)
@@ -192,7 +192,10 @@ class HostHealth:
             if _name(counter) in LINK_FAULTS and change > 0
         ]
         silent = [counter for counter in changes.unread if _name(counter) in LINK_FAULTS]
-        problems = [*(f"{link} is gone" for link in changes.gone), *(f"{each}: no figure" for each in silent)]
+        problems = [
+            *(f"{link} is missing" for link in changes.missing),
+            *(f"{each}: no figure" for each in silent),
+        ]
         return findings, "; ".join(problems)
 
     def _of_clock(self, text: str) -> tuple[list[str], str]:

@@ -23,6 +23,7 @@ from orchestrator.names import (
     WORKLOAD_LABEL,
 )
 from orchestrator.observe.claim_reader import DynamicObject, PodClaims
+from orchestrator.observe.foreign_request import foreign_request
 from orchestrator.observe.gangs import required
 from orchestrator.observe.grace_periods import MAX_GRACE_SECONDS, terminates
 from orchestrator.observe.health import (
@@ -151,12 +152,7 @@ def planner_node(
         and not gives_gpus_twice(node, published)
         and not refuses_pods(node, published),
         node_type=node.metadata.labels.get(NODE_TYPE_LABEL, ""),
-        foreign=model.Request(
-            gpu_count=len(foreign_devices),
-            cpu_milli=_sum((use.cpu_milli for use in foreign), cpu),
-            memory_bytes=_sum((use.memory_bytes for use in foreign), memory),
-            scalars=_foreign_scalars(foreign, scalars) if scalars else (),
-        ),
+        foreign=foreign_request(foreign, len(foreign_devices), cpu, memory, scalars),
         foreign_pods=len(foreign),
         foreign_devices=foreign_devices,
         gpu_memory_mib=gpu_memory_mib(node, published),
@@ -182,27 +178,11 @@ def _scalars(allocatable: Mapping[str, str | int]) -> dict[str, int]:
     return {name: amount for name, amount in amounts.items() if amount}
 
 
-def _foreign_scalars(held: Iterable[Held], scalars: Mapping[str, int]) -> model.Scalars:
-    """Return the other resources that pods of other schedulers hold. An unknown amount counts as all of the node."""
-    total = dict.fromkeys(scalars, 0)
-    for use in held:
-        amounts = dict.fromkeys(scalars) if use.scalars is None else use.scalars
-        for name, amount in amounts.items():
-            if name in total:
-                total[name] += scalars[name] if amount is None else amount
-    return tuple((name, amount) for name, amount in total.items() if amount)
-
-
 def _amount(allocatable: Mapping[str, str | int], resource: str, parse: Callable[[str], int]) -> int:
     amount = parse(str(allocatable.get(resource, 0)))
     if not 0 <= amount <= MAX_AMOUNT:
         raise ValueError(f"it says that it has {amount} of {resource}: at most {MAX_AMOUNT} is believed")
     return amount
-
-
-def _sum(amounts: Iterable[int | None], everything: int) -> int:
-    """Return the sum; an unknown amount (None) counts as `everything`."""
-    return sum(everything if amount is None else amount for amount in amounts)
 
 
 def belongs(pod: Pod) -> bool:

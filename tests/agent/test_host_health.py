@@ -42,7 +42,7 @@ def test_a_good_host_has_no_fault_and_its_counters_are_kept() -> None:
     assert reading.message == "read: kernel-log, links, clock-source"
 
 
-def test_an_error_of_memory_is_a_fault_at_once_and_stays_when_the_log_has_lost_it() -> None:
+def test_an_error_of_memory_is_a_fault_at_once_also_after_the_log_has_lost_it() -> None:
     health = HostHealth()
     reading = after(texts(BOOT + MEMORY), health=health)
     assert (reading.status, reading.reason) == ("True", LASTING_FAULT)
@@ -86,11 +86,11 @@ def test_only_counters_of_failed_links_are_faults() -> None:
     assert reading.faults == {LINKS: ("mlx5_0/1 link_downed: +2 -> reseat or replace the cable",)}
 
 
-def test_a_link_that_is_gone_or_does_not_count_is_not_read() -> None:
+def test_a_missing_link_or_one_that_does_not_count_is_not_read() -> None:
     other = "/sys/class/net/eth0/device/net/eth0/carrier_down_count:0\n"
-    gone = after(texts(), texts(links=other))
-    assert (gone.status, gone.reason) == ("Unknown", NOT_READ)
-    assert gone.message == "not read: links: mlx5_0/1 is gone"
+    missing = after(texts(), texts(links=other))
+    assert (missing.status, missing.reason) == ("Unknown", NOT_READ)
+    assert missing.message == "not read: links: mlx5_0/1 is missing"
     silent = after(texts(downed="N/A (no PMA)"), texts(downed="N/A (no PMA)"))
     assert silent.unread == {LINKS: "mlx5_0/1 link_downed: no figure"}
 

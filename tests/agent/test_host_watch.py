@@ -88,7 +88,7 @@ async def site() -> AsyncIterator[Site]:
         yield Site(server, transport)
 
 
-async def test_a_fault_is_a_condition_with_its_repair_and_other_conditions_stay(site: Site) -> None:
+async def test_a_fault_is_a_condition_with_its_repair_beside_the_other_conditions(site: Site) -> None:
     async with running(site.watch(site.host).run()):
         await until(lambda: site.fault.get("status") == "False")
         began = site.fault["lastTransitionTime"]

@@ -15,9 +15,9 @@ def judge_clock_sources(hosts: Mapping[str, str]) -> list[Judgement]:
     """
     if not hosts:
         return [NO_HOST]
-    found = {f"{name}: {source}": (name, fault_of_clock(source)) for name, source in sorted(hosts.items())}
-    unknown = [place for place, (_, finding) in found.items() if finding is None]
-    judgements = [of_faults([f"{name}: {finding}" for name, finding in found.values() if finding])]
+    findings = {f"{name}: {source}": (name, fault_of_clock(source)) for name, source in sorted(hosts.items())}
+    unknown = [place for place, (_, finding) in findings.items() if finding is None]
+    judgements = [of_faults([f"{name}: {finding}" for name, finding in findings.values() if finding])]
     if unknown:
         reason = f"muster does not know this clock source: {some(unknown)}"
         judgements.append(Judgement(Verdict.INCONCLUSIVE, reason))

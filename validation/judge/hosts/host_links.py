@@ -298,10 +298,12 @@ def judge_counters(
     for name, counters in sorted(after.items()):
         if name not in before:
             return Judgement(Verdict.ERROR, f"the counters of {name} were read once")
-        found = counter_changes(before[name], counters)
-        wrong += [f"{name} {link} went away" for link in found.gone]
-        wrong += [f"{name} {change_of_counter(counter, change)}" for counter, change in found.changed.items()]
-        unread += [f"{name} {counter}" for counter in found.unread]
+        changes = counter_changes(before[name], counters)
+        wrong += [f"{name} {link} went away" for link in changes.missing]
+        wrong += [
+            f"{name} {change_of_counter(counter, change)}" for counter, change in changes.changed.items()
+        ]
+        unread += [f"{name} {counter}" for counter in changes.unread]
     if unread and not wrong:
         return Judgement(Verdict.INCONCLUSIVE, f"the adapter does not count this: {some(unread)}")
     return of_faults(wrong)
