@@ -114,7 +114,8 @@ class OperatorConfig:
         DEFAULT_SETTINGS.max_unhealthy_nodes,
         "--max-unhealthy-nodes",
         "Maximum number of unhealthy nodes at a time from which pods are rescheduled. If more nodes are unhealthy, for "
-        "example because the network or a driver fails, all pods stay. Default: no maximum.",
+        "example because the network or a driver fails, all pods stay. Default: no maximum. It also bounds the nodes "
+        "that get no pods because of a fault of the host; the default is then a tenth of the nodes.",
         metavar="N",
     )
     reservation_after_seconds: int | None = _option(
