@@ -54,8 +54,8 @@ from orchestrator.names import IMAGE_VARIABLE, LAST_OBJECT_VARIABLE
     type=click.Choice(["agent", "other"]),
     default="agent",
     show_default=True,
-    help="Owner of the health of hosts. agent: the agents read it, and nodes with a fault get no new pods. other: "
-    "another system, so the agents do not read it.",
+    help="Owner of the health of hosts. With agent, the agents read it, and nodes with a fault get no new pods. With "
+    "other, the agents do not read it.",
 )
 @with_web_options
 @with_config_options
