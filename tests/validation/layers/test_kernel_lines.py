@@ -2,9 +2,9 @@
 
 import pytest
 
+from hostfacts.kernel_log import read_log
 from validation.judge.hosts.host_log import judge_logs
 from validation.judge.verdict import Verdict, gravest
-from validation.layers.kernel_log import read_log
 
 BOOT = "[    0.000000] Linux version 6.8.0-45-generic (buildd@lcy02-amd64-075)\n"
 LOADING = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.82.07  Wed Aug 27 18:22:11 UTC 2025"
