@@ -46,7 +46,9 @@ def test_an_error_of_memory_is_a_fault_at_once_also_after_the_log_has_lost_it() 
     health = HostHealth()
     reading = after(texts(BOOT + MEMORY), health=health)
     assert (reading.status, reading.reason) == ("True", LASTING_FAULT)
-    assert reading.faults[KERNEL_LOG] == ("memory error (1 times) -> replace the memory module",)
+    assert reading.faults[KERNEL_LOG] == (
+        "memory error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0 (1 times) -> replace the memory module",
+    )
     later = after(*[texts("<6>[ 900.000000] eth0: up\n")] * (GOOD_READINGS + 2), health=health)
     assert later.status == "True"
 
@@ -67,7 +69,7 @@ def test_an_error_that_can_end_counts_after_two_readings_and_ends_after_an_hour(
     third = second + SILENT.format(700)
     reading = after(texts(third), health=health)
     assert (reading.status, reading.reason) == ("True", HOST_FAULT)
-    assert reading.faults[KERNEL_LOG] == ("NFS error (1 times) -> check network and server",)
+    assert reading.faults[KERNEL_LOG] == ("NFS error on 10.0.0.5 (1 times) -> check network and server",)
     assert after(*[texts(third)] * (GOOD_READINGS - 1), health=health).status == "True"
     assert after(texts(third), health=health).status == "False"
 
