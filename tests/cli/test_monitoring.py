@@ -14,6 +14,7 @@ import yaml
 
 from musterweb.prometheus import PROJECT_QUERIES
 from orchestrator.agent import metrics as agent
+from orchestrator.agent.host_health import HostReading
 from orchestrator.agent.metrics import AgentFigures, render
 from orchestrator.agent.model import Gpu, GpuReading, NodeReading, Sample
 from orchestrator.cli.monitoring import monitoring_files
@@ -161,7 +162,11 @@ def before_anything() -> set[str]:
     """Return the names of all series of a new operator and a new agent."""
     pages = [
         leader(reading((project("team-a", 3000),), ())).page().text,
-        render(NodeReading((GpuReading(Gpu(0), Sample(), full_reading().gpus[0].upkeep),)), AgentFigures()),
+        render(
+            NodeReading((GpuReading(Gpu(0), Sample(), full_reading().gpus[0].upkeep),)),
+            AgentFigures(),
+            HostReading(counters={"mlx5_0/1 link_downed": 0}),
+        ),
     ]
     return {re.split(r"[{ ]", line)[0] for page in pages for line in page.splitlines() if line[0] != "#"}
 
