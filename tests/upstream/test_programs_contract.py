@@ -44,10 +44,10 @@ def test_a_program_was_tried_in_a_version_of_the_facts(
 
 
 def test_an_image_of_these_projects_is_one_of_theirs(
-    images: dict[str, list[str] | None], trident: Facts
+    images: dict[str, list[str] | None], trident: Facts, kubespray: Facts
 ) -> None:
     """The test covers every image in the product but those that kubespray fetches, which the
-    test of downloads covers.
+    test of downloads covers. Kubespray names the image of node feature discovery too.
     """
     ((_, sources),) = trident["sources"].items()
     constants = sources["constants"]
@@ -61,4 +61,8 @@ def test_an_image_of_these_projects_is_one_of_theirs(
     # a chart is published in the same registry, and is no image
     charts = {name for name in named if "/charts/" in name}
     fetched = {image.rpartition(":")[0] for row in tables()["downloads"] for image in row["images"]}
-    assert named.keys() - charts - fetched <= sidecars | images.keys()
+    downloads = kubespray["roles"]["kubespray_defaults"]["variables"]["defaults/main/download.yml"]
+    discovery = downloads["node_feature_discovery_image_repo"].replace(
+        "{{ kube_image_repo }}", downloads["kube_image_repo"]
+    )
+    assert named.keys() - charts - fetched <= sidecars | images.keys() | {discovery}

@@ -82,12 +82,13 @@ def test_kubespray_downloads_from_the_folder_files(tmp_path: Path) -> None:
         own = [replace(each, sha256=servers.sha256(each.url.encode())) for each in files]
         assert built(net, tmp_path / "bundle", own) == []
     with web_server(tmp_path / "bundle" / "files") as url:
-        given = variables(changed(tmp_path, "http://files.site.example", f"{url}/"))
+        given = variables(changed(tmp_path, "http://files.site.example", "http://files.site.example/"))
         for each in files:
             (name,) = (
                 name for name, folder in served.FOLDERS.items() if each.url.startswith(f"https://{folder}/")
             )
             address = each.url.replace(f"https://{served.FOLDERS[name]}", given[name])
+            address = address.replace("http://files.site.example", url)
             with urllib.request.urlopen(address) as answer:  # noqa: S310 - a server of this test
                 assert answer.read() == each.url.encode()
 

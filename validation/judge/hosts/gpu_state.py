@@ -53,22 +53,22 @@ _SICK: Final = re.compile(
 
 def judge_elements(hosts: Mapping[str, HostGpus], aspect: Aspect) -> Judgement:
     """Judge the elements of this aspect; FAIL names a fault, INCONCLUSIVE an unknown word."""
-    said: list[Said] = []
+    problems: list[Said] = []
     for name, host in sorted(hosts.items()):
-        said += read_elements(name, host.elements)
+        problems += read_elements(name, host.elements)
         for gpu in host.gpus:
-            said += read_elements(f"{name} {gpu.bus_id}", gpu.elements)
+            problems += read_elements(f"{name} {gpu.bus_id}", gpu.elements)
     for verdict in (Verdict.FAIL, Verdict.INCONCLUSIVE):
-        found = [one.finding for one in said if (one.aspect, one.verdict) == (aspect, verdict)]
-        if found:
-            return Judgement(verdict, some(found))
+        findings = [one.finding for one in problems if (one.aspect, one.verdict) == (aspect, verdict)]
+        if findings:
+            return Judgement(verdict, some(findings))
     return Judgement(Verdict.PASS)
 
 
 def read_elements(place: str, elements: Iterable[tuple[str, str]]) -> list[Said]:
     """Return the elements whose texts are not those of a healthy GPU."""
-    found = (_said(place, path, text) for path, text in elements)
-    return [said for said in found if said is not None]
+    problems = (_said(place, path, text) for path, text in elements)
+    return [problem for problem in problems if problem is not None]
 
 
 def _said(place: str, path: str, text: str) -> Said | None:
