@@ -93,6 +93,22 @@ _MODULE_ERRORS: Final = re.compile(r"EDAC .*: (\d+) CE\b")
 _LINK_ERRORS: Final = re.compile(r"PCIe Bus Error: severity=Correct(?:ed|able)")
 _GROUP: Final = re.compile(r"\{(\d+)\}\[Hardware Error\]: ")
 _MILD: Final = re.compile(r"event severity: corrected")
+_OF_A_PROCESS: Final = re.compile(
+    "|".join(
+        (
+            r"^(?:traps: )?.{1,15}\[\d+\](?:: segfault at | general protection fault| trap | bad frame )",
+            r"\bKilled process \d+ \(",
+            r"^oom-kill:",
+            r"^oom_reaper: ",
+            r"^.{1,15} invoked oom-killer",
+            r"^.{1,15}: page allocation failure",
+            r"\bComm: ",
+            r"^process '.*' started with executable stack",
+            r"^warning: (?:process )?`",
+        )
+    )
+)
+"""Lines in which the kernel prints the name of a process."""
 _NAMES_ITS_PLACE: Final = frozenset(
     {"memory error", "NFS error", "storage error", "host too hot", "kernel error"}
 )
@@ -169,7 +185,12 @@ def _fault(message: str, place: str) -> Xid | None:
 
     If the message has no bus id, `place` is used: the last bus id before it. A fault in `_NAMES_ITS_PLACE` belongs to
     no earlier line, and has the name of its part. Example: a silent NFS server after a line of an adapter.
+
+    A line about a process has no fault, because users choose the names of processes. Example: the line
+    `AER: fatal[7]: segfault at 0` is of a process named `AER: fatal`.
     """
+    if _OF_A_PROCESS.search(message):
+        return None
     matches = ((kind, pattern.search(message)) for kind, pattern in FAULTS)
     kind, match = next(((kind, match) for kind, match in matches if match is not None), ("", None))
     if match is None:

@@ -347,6 +347,22 @@ def test_faults_of_hardware_in_the_kernel_log(lines: str, name: str, bus_id: str
     assert [(fault.name, fault.bus_id) for fault in log.faults] == [(name, bus_id)]
 
 
+@pytest.mark.parametrize("name", ["AER: fatal", "severity: fatal", "BUG: x"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{}[7]: segfault at 0 ip 0000000000401136 sp 00007ffd1 error 4 in a[401000+1000]",
+        "traps: {}[7] general protection fault ip:401136 sp:7ffd1 error:0 in a[401000+1000]",
+        "traps: {}[7] trap invalid opcode ip:401136 sp:7ffd1 error:0 in a[401000+1000]",
+        "{} invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=999",
+        "Memory cgroup out of memory: Killed process 7 ({}) total-vm:1kB, anon-rss:1kB",
+        "CPU: 3 PID: 7 Comm: {} Not tainted 6.8.0 #1",
+    ],
+)
+def test_no_process_is_a_fault_of_hardware_by_its_name(line: str, name: str) -> None:
+    assert read_log(f"[ 1.0] Linux\n{line.format(name)}\n").faults == []
+
+
 def test_lines_that_are_usual_corrected_or_not_known() -> None:
     begin = "[    0.000000] Linux version 6.8.0\n"
     usual = "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  575.57.08  Release Build\nEDAC MC: Ver: 3.0.0\n"
