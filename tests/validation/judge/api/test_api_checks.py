@@ -89,6 +89,14 @@ def test_there_is_a_verdict_for_any_answer(name: str, data: st.DataObject) -> No
     assert verdict(name, [only_judged(event) for event in events]) == result
 
 
+def test_a_node_whose_name_is_no_text_proves_nothing() -> None:
+    events = answers("client")
+    document = msgspec.json.decode(events[2].answer)
+    text = msgspec.json.encode(replaced(document, ("items", 0, "spec", "nodeName"), {"": None})).decode()
+    events[2] = msgspec.structs.replace(events[2], answer=text)
+    assert verdict("client", events) == "FAIL"
+
+
 @pytest.mark.parametrize(
     "place", [("spec", "containers", 1, "name"), ("status", "containerStatuses", 0, "name")]
 )
