@@ -305,7 +305,8 @@ def client(objects: list[Json]) -> str:
     good = (
         any(owner.get("uid") == created for owner in owners)
         and under(pods[0], "status", "phase") == "Running"
-        and bool(under(pods[0], "spec", "nodeName"))
+        and isinstance(under(pods[0], "spec", "nodeName"), str)
+        and under(pods[0], "spec", "nodeName") != ""
         and under(pods[0], "spec", "schedulerName") == "muster"
         and isinstance(devices, str)
         and devices.isdecimal()

@@ -68,11 +68,7 @@ def _judge(documents: Sequence[Json]) -> Judgement:
         return _fails(f"the Job {NAME} has {len(items)} pods, not 1")
     (pod,) = items
     uid = at(job, "metadata", "uid")
-    if (
-        not isinstance(uid, str)
-        or not uid
-        or uid not in [owner.get("uid") for owner in objects(at(pod, "metadata", "ownerReferences"))]
-    ):
+    if not uid or uid not in [owner.get("uid") for owner in objects(at(pod, "metadata", "ownerReferences"))]:
         return _fails(f"the pod is not of the Job {NAME} that was created")
     phase, node = at(pod, "status", "phase"), at(pod, "spec", "nodeName")
     if phase != "Running" or not isinstance(node, str) or not node:
