@@ -1,27 +1,22 @@
 """The stage device_plugin: NVIDIA's device plugin and feature discovery, by their chart."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from deployment import matrix
 from deployment.site import Finding, Site
 from deployment.stages import dra, helm
-from deployment.stages.definition import StageDefinition, Variables
+from deployment.stages.definition import Variables
 from deployment.stages.steps import Step, version_of
-from orchestrator.cluster.transport import Transport
 
 OFF, AUTO = "off", "auto"
 _PLACE: Final = ("versions", "device_plugin")
 
 
-class DevicePlugin(StageDefinition):
+class DevicePlugin(helm.ChartStage):
     """A chart of Helm for the nodes with GPUs, which the role marks."""
 
     name: ClassVar[str] = "device_plugin"
-    host_group: ClassVar[str] = "gpu"
-    on_cluster: ClassVar[bool] = True
-    changes_cluster: ClassVar[bool] = True
-    is_upgraded_by_install: ClassVar[bool] = True
 
     def not_applicable(self, site: Site, *, bundle: bool) -> str:
         number, why = release(site)
@@ -52,17 +47,6 @@ class DevicePlugin(StageDefinition):
             f"NVIDIA's device plugin and feature discovery {number}, {why}, by Helm on the controller; running pods "
             "keep their GPUs"
         )
-
-    def missing_requirements(self, site: Site, variables: Mapping[str, Any]) -> Iterator[Finding]:
-        yield from helm.missing(self.name, variables)
-
-    async def installed(self, transport: Transport, site: Site) -> dict[str, str]:
-        """Return the version of the chart that Helm has installed."""
-        namespace, name = (
-            str(self.value(site, f"device_plugin_{part}")) for part in ("namespace", "release")
-        )
-        version = await helm.chart_version(transport, namespace, name)
-        return {self.name: version} if version else {}
 
     def steps(self, site: Site, installed: Mapping[str, str]) -> Iterator[Step]:
         before, after = installed.get(self.name, ""), release(site)[0] or ""

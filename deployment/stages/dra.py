@@ -6,23 +6,18 @@ from typing import Any, ClassVar, Final
 from deployment import matrix
 from deployment.site import Finding, Site
 from deployment.stages import helm
-from deployment.stages.definition import StageDefinition, Variables
+from deployment.stages.definition import Variables
 from deployment.stages.steps import Step, component_steps
 from deployment.variable_checks import extra
-from orchestrator.cluster.transport import Transport
 
 OFF, AUTO = "off", "auto"
 _NO_WAY_BACK: Final = "the driver keeps checkpoints on the nodes that an older one cannot read"
 
 
-class Dra(StageDefinition):
+class Dra(helm.ChartStage):
     """The stage that installs the driver's Helm chart, and labels nodes with GPUs for the DaemonSet of the chart."""
 
     name: ClassVar[str] = "dra"
-    host_group: ClassVar[str] = "gpu"
-    on_cluster: ClassVar[bool] = True
-    changes_cluster: ClassVar[bool] = True
-    is_upgraded_by_install: ClassVar[bool] = True
 
     def not_applicable(self, site: Site, *, bundle: bool) -> str:
         number, why = release(site)
@@ -63,15 +58,6 @@ class Dra(StageDefinition):
     def sentence(self, site: Site) -> str:
         number, why = release(site)
         return f"NVIDIA's DRA driver {number}, {why}; there is no way back to an older one"
-
-    def missing_requirements(self, site: Site, variables: Mapping[str, Any]) -> Iterator[Finding]:
-        yield from helm.missing(self.name, variables)
-
-    async def installed(self, transport: Transport, site: Site) -> dict[str, str]:
-        """Return the version of the chart that Helm has installed."""
-        namespace, name = (str(self.value(site, f"dra_{part}")) for part in ("namespace", "release"))
-        version = await helm.chart_version(transport, namespace, name)
-        return {self.name: version} if version else {}
 
     def steps(self, site: Site, installed: Mapping[str, str]) -> Iterator[Step]:
         before = installed.get(self.name, "")

@@ -6,11 +6,12 @@ import json
 import platform
 import shutil
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from deployment.content import role_defaults
-from deployment.site import Finding
+from deployment.site import Finding, Site
 from deployment.stages.api import items
+from deployment.stages.definition import StageDefinition
 from orchestrator.cluster.resources import SECRETS
 from orchestrator.cluster.transport import Transport
 
@@ -18,7 +19,30 @@ PROGRAM: Final = "helm_program"
 """The variable of the role `helm` with a program of the controller; empty: the role fetches one for x86-64."""
 
 
-def missing(stage: str, variables: Mapping[str, Any]) -> Iterator[Finding]:
+class ChartStage(StageDefinition):
+    """A stage that installs a chart for the nodes with GPUs.
+
+    The variables `NAME_namespace` and `NAME_release` of its role name the release, with NAME as the name of the stage.
+    """
+
+    host_group: ClassVar[str] = "gpu"
+    on_cluster: ClassVar[bool] = True
+    changes_cluster: ClassVar[bool] = True
+    is_upgraded_by_install: ClassVar[bool] = True
+
+    def missing_requirements(self, site: Site, variables: Mapping[str, Any]) -> Iterator[Finding]:
+        yield from _missing(self.name, variables)
+
+    async def installed(self, transport: Transport, site: Site) -> dict[str, str]:
+        """Return the version of the chart that Helm has installed."""
+        namespace, release = (
+            str(self.value(site, f"{self.name}_{part}")) for part in ("namespace", "release")
+        )
+        version = await _chart_version(transport, namespace, release)
+        return {self.name: version} if version else {}
+
+
+def _missing(stage: str, variables: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield a finding if this machine lacks the Helm of a stage. `variables` are those of all hosts."""
     program = str(variables.get(PROGRAM, role_defaults("helm")[PROGRAM]))
     if program and shutil.which(program) is None:
@@ -35,7 +59,7 @@ def missing(stage: str, variables: Mapping[str, Any]) -> Iterator[Finding]:
         )
 
 
-async def chart_version(transport: Transport, namespace: str, release: str) -> str:
+async def _chart_version(transport: Transport, namespace: str, release: str) -> str:
     """Return the version of a release's chart in Helm's newest record, without v; empty if there is no record.
 
     The record is JSON, gzipped, in base64 twice.
