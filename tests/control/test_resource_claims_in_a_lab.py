@@ -317,7 +317,7 @@ async def test_two_schedulers_at_once_give_no_device_to_two_claims(
     site: Site, tmp_path: Path, count: int
 ) -> None:
     """Each scheduler has `count` pods, on the same nodes. Muster gives up colliding allocations, and bare pods then
-    end.
+    end: how many depends on the speed of both. Pods made in their place after the race are bound and kept.
 
     128 GPUs stay free: kube-scheduler retries a pod without a GPU only after up to five minutes.
     """
@@ -348,8 +348,11 @@ async def test_two_schedulers_at_once_give_no_device_to_two_claims(
             )
         )
 
+        def kept() -> list[Pod]:
+            return [each for each in site.pods.objects.values() if each.metadata.deletion_timestamp is None]
+
         def unsettled() -> list[object]:
-            pods = [each for each in site.pods.objects.values() if each.metadata.deletion_timestamp is None]
+            pods = kept()
             uids = {each.metadata.uid for each in pods}
             users = {user.uid for claim in site.claims.objects.values() for user in claim.status.reserved_for}
             return [
@@ -359,9 +362,16 @@ async def test_two_schedulers_at_once_give_no_device_to_two_claims(
                 *(users - uids),
             ]
 
-        try:
-            await until(lambda: not unsettled(), seconds=300)
-        except TimeoutError:
-            pytest.fail(f"doubles, pods without node or claim, users that are gone: {unsettled()[:20]}")
-    by_muster = [each for each in site.pods.objects.values() if each.metadata.name.startswith("muster-")]
-    assert len(by_muster) > count // 2, "most of the pods that muster places are kept"
+        async def settle() -> int:
+            """Return how many pods of muster are kept when both schedulers have nothing left to do."""
+            try:
+                await until(lambda: not unsettled(), seconds=300)
+            except TimeoutError:
+                pytest.fail(f"doubles, pods without node or claim, users that are gone: {unsettled()[:20]}")
+            return sum(each.metadata.name.startswith("muster-") for each in kept())
+
+        lost = count - await settle()
+        for number in range(lost):
+            await make(NAMESPACE, pod(f"muster-again-{number}", template("single")))
+        await until(lambda: all(site.node_of(f"muster-again-{number}") for number in range(lost)), seconds=300)
+        assert await settle() == count
