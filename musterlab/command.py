@@ -99,7 +99,7 @@ def up(
     port: int | None,
     as_json: bool,
 ) -> None:
-    """Start a lab and leave it running. Programs that are missing are built first, once."""
+    """Start a lab and leave it running. The first start fetches or builds missing programs."""
     from musterlab import cluster
 
     if program_folder is not None and gpus is None:

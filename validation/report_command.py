@@ -65,7 +65,8 @@ def verify(ctx: click.Context, directory: Path, keys: tuple[Path, ...], baseline
     The command names each file that was changed, added or is missing. If there is one, the exit code is 1. If the
     record names sources that this installation does not have, the exit code is 4, and the last line says NOT COMPARED.
 
-    Only its key can tell whether a signature is made up. The last line names the signatures of other keys.
+    A signature proves something only with the public key of its signer. The last line names the signatures whose keys
+    are not given.
     """
     require_extra("validation")
     from validation.report import record

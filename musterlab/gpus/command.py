@@ -115,7 +115,7 @@ def change(gpus: "NodeGpus", *, gpu: str, changes: tuple[str, ...]) -> None:
 @_GPU
 @_on_a_node
 def restore(gpus: "NodeGpus", *, gpu: str) -> None:
-    """Undo all that was changed of a GPU."""
+    """Undo all changes of a GPU."""
     gpus.restore(gpu)
 
 

@@ -117,7 +117,7 @@ class NodeGpus:
         self._change(gpu, lambda changes, index, _started: changes.set(index, fields))
 
     def restore(self, gpu: str) -> None:
-        """Undo all that was changed of a GPU."""
+        """Undo all changes of a GPU."""
         self._change(gpu, lambda changes, index, _started: changes.gpus.pop(index, None))
 
     def restart_plugin(self) -> None:

@@ -72,7 +72,8 @@ def agent(
 ) -> None:
     """Watch the GPUs and the host of this node.
 
-    The agent has metrics for Prometheus, a GpuNode for `muster top`, and failures and a condition for the scheduler.
+    The agent serves metrics for Prometheus, and writes a GpuNode for `muster top`. For the scheduler, it writes failed
+    GPUs and faults of the host into the node.
     """
     if put_library is not None:
         from orchestrator.agent.library import put

@@ -48,8 +48,8 @@ def edit(
     """Change a job: its priority at any time, its image and GPUs while none of its containers runs.
 
     A training job with another image or number of GPUs is created anew under its name, because Kubernetes does not
-    change its pods. It is then the last of its priority in the queue. If the command is interrupted, run it again: a
-    suspended job JOB-edit has the description until then.
+    change its pods. It is then the last of its priority in the queue. If the command is interrupted, run it
+    again. Until then, the suspended job JOB-edit keeps the description.
     """
     from orchestrator.submit.changes import Change, parse_priority
     from orchestrator.submit.parsing import parse_gpu, parse_image

@@ -28,7 +28,7 @@ def wait(*, names: tuple[str, ...], goal: str, timeout: str | None) -> None:
     """Wait until each job is running, has ended, has succeeded or has failed.
 
     Each new status is printed on the standard error. The exit code is 124 if the time is over. It is 1 if a job was
-    deleted, or can no longer reach the state: with --for running, it failed before.
+    deleted, or can no longer reach the state. Example: with --for running, a job failed before it ran.
     """
     from orchestrator.durations import parse_duration_seconds
 

@@ -121,13 +121,13 @@ class OperatorConfig:
     reservation_after_seconds: int | None = _option(
         DEFAULT_SETTINGS.reservation_after_seconds,
         "--reservation-after",
-        "Time after which free GPUs are kept for a large pending job; never disables this.",
+        "Time after which free GPUs are kept for a large pending job. The word never disables this.",
     )
     start_timeout_seconds: int | None = _option(
         DEFAULT_SETTINGS.start_timeout_seconds,
         "--start-timeout",
         "Time after which a pod whose containers have not started is evicted. A pod whose image can never be used is "
-        "evicted after at most 2 minutes. never disables this.",
+        "evicted after at most 2 minutes. The word never disables this.",
     )
     stale_grace_seconds: int = _option(
         DEFAULT_SETTINGS.stale_grace_seconds,

@@ -76,8 +76,8 @@ def _tree(gang: Gang, pods: Sequence[tuple[Pod, model.Pod]], succeeded: Sequence
     if present[OTHERS]:
         children.append(model.SubGroup(OTHERS, 0))
         at_once += 1
-    # Parts that the controller creates later are required only after they run. Until then, no pod may wait
-    # for them.
+    # A part that the controller creates later counts only when it runs. Otherwise the first parts would wait for
+    # pods that do not exist yet.
     satisfied = sum(running[child.name] >= (child.minimum or 0) for child in children)
     needed = max(1, at_once, satisfied)
     return model.SubGroup("", None if needed >= len(children) else needed, tuple(children))

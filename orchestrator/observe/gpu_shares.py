@@ -73,8 +73,7 @@ def gpu_of_reservation(node: GpuNode | None, name: str) -> GpuState | None:
 def free_instead(node: GpuNode | None, expected: Mapping[int, tuple[str, str]]) -> dict[int, int]:
     """Return a replacement, an idle GPU, for each GPU that the kubelet unexpectedly gave to another pod.
 
-    `expected` maps a GPU's index to the namespace and name of the pod that muster bound to it, if no report shows it
-    there yet.
+    `expected` has, by index of the GPU, the namespace and name of each pod that muster bound and no report shows yet.
     """
     states = () if node is None else node.spec.gpus
     holders = {state.index: {(holder.namespace, holder.pod) for holder in state.holders} for state in states}

@@ -1,11 +1,11 @@
 """The queue order: the most deprived project first, compared again after each start; then by priority, then by age.
 
-Projects are compared level by level by these keys. Their use includes their next workload:
+Projects are compared level by level by these keys:
 
 1. not above the fair share
-2. within the quota
+2. within the quota, with the next workload
 3. higher priority
-4. no request for a resource without entitlement
+4. the next workload requests no resource without entitlement
 5. smaller use divided by entitlement, with the next workload, then without it
 6. smaller entitlement
 7. older, then by name

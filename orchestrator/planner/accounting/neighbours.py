@@ -223,8 +223,8 @@ class Neighbours:
         ]
 
     def keeps(self, nominees: Iterable[tuple[Pod, int]]) -> bool:
-        """Return whether the constraints of these nominated pods are met, apart from the constraints of pods that are
-        no longer on the ledger.
+        """Return whether the constraints of these nominated pods are met. Pods that are no longer on the ledger do not
+        count.
         """
         return all(
             self.is_met(pod, position)

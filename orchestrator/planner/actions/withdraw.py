@@ -16,7 +16,8 @@ _CHUNK = attrgetter("chunk")
 
 
 def withdraw_broken(session: Session) -> None:
-    """Undo starts whose constraints between pods are violated at the end of the decision, and replace such nominations.
+    """Undo the starts whose constraints between pods are violated at the end of the decision. Replace nominations
+    whose constraints are violated.
 
     A start never violates the constraints of pods that started earlier, as in kube-scheduler. So the starts of a
     decision are checked only if it also evicts pods or undoes starts.

@@ -44,7 +44,7 @@ class Reservation:
     """The amounts that are reserved for a workload, by position of the node.
 
     - `tier`: the entitlement tier of the workload.
-    - `starts_us`: the time until which the workload fits, 0 if a pod without a declared end must end first.
+    - `starts_us`: the latest declared end of the pods that must end first, 0 if one of them has no declared end.
     - `requested`: the amounts that the workload needs within its project's limits.
     - `yielding`: the amounts of backfilled pods of its project that can be evicted for it.
 
@@ -163,7 +163,7 @@ class Reservations:
         return (workload.preemptible and not protected) or self._ends_in_time(pod, reservation)
 
     def key(self, workload: Workload, chunk: Chunk) -> tuple[object, ...]:
-        """Return a key of the rules by which the chunk may use reserved GPUs; empty without reservations."""
+        """Return a key: chunks with equal keys may use the same reserved GPUs. Empty if nothing is reserved."""
         if not self:
             return ()
         return (
