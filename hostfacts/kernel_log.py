@@ -135,9 +135,9 @@ def _is_unknown(message: str) -> bool:
 def _links(messages: Sequence[str]) -> tuple[set[str], set[str]]:
     """Return the lines of links whose last state in the log is down, and all other lines of links.
 
-    A module without a cable since the boot is not in use, and neither is its link. Adapters of others report a link
-    without a cable as down, so theirs must have been up. A link
-    that often changed to down counts as down.
+    A module without a cable since the boot is not in use, and neither is its link. Other adapters than mlx4 and mlx5
+    report a link without a cable as down. So their links count only if they were up before. A link that often changed
+    to down counts as down.
     """
     last: dict[tuple[str, str], re.Match[str]] = {}
     used: set[tuple[str, str]] = set()

@@ -78,7 +78,7 @@ _DIRECTORIES: Final = (
 
 
 class Nvml:
-    """One opened NVML, of `driver_root` or wherever the linker finds it.
+    """An opened NVML. The library is below `driver_root`, or the one that the linker finds.
 
     Use it from one thread at a time. Calls may block if a GPU has a fault.
     """

@@ -49,12 +49,8 @@ def _size_option(**more: Any) -> Callable[[Any], Any]:
     return click.option("--size", metavar="BYTES", **more)
 
 
-def _class_option() -> Callable[[Any], Any]:
-    return click.option(
-        "--storage-class",
-        metavar="NAME",
-        help="StorageClass; default: that of the source, else the cluster's default.",
-    )
+def _class_option(default: str = "that of the source, else the cluster's default") -> Callable[[Any], Any]:
+    return click.option("--storage-class", metavar="NAME", help=f"StorageClass; default: {default}.")
 
 
 def _waiting(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,7 +69,7 @@ data.add_command(workspace)
 @volume.command("create", cls=Command, no_args_is_help=True)
 @click.argument("name")
 @_size_option(required=True, help="Size, for example 100Gi. The claim requests exactly this number of bytes.")
-@_class_option()
+@_class_option("the cluster's default")
 @click.option(
     "--access-mode",
     "access_modes",

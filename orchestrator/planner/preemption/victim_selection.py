@@ -341,7 +341,7 @@ def evict_allowed(
     """Evict the victims on the ledger one by one. Return None if one may not be evicted.
 
     In this case the evictions so far stay on the ledger. Pods that only this decision nominated are evicted first.
-    Without them, their side can be within its share, and its running pods then stay.
+    If their side is then within its share, its running pods stay.
     """
     losses: Losses = []
     if len(victims) > 1:
