@@ -101,8 +101,8 @@ def page() -> str:
 
 _HEAD: Final = """# Forms of a record
 
-`make docs` writes this page. A line of `events.jsonl` is an `Entry`, and its event is an `Event`. In the table, the name
-of a kind is the key and the value that distinguish it, such as `entry=observed`. `report.json` is a `Report`, and
+`make docs` writes this page. A line of `events.jsonl` is an `Entry`, and its event is an `Event`. In the table, the
+name of a kind is the key and the value that distinguish it, such as `entry=observed`. `report.json` is a `Report`, and
 `statement.json` is an `Envelope`.
 
 | form | value |

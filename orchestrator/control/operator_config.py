@@ -159,8 +159,8 @@ class OperatorConfig:
         None,
         "--out-of-service-after",
         "Time that a node may be not ready before the operator sets the taint node.kubernetes.io/out-of-service, with "
-        "which Kubernetes starts its jobs elsewhere. Only for nodes that are off when they are not ready; never "
-        "disables this.",
+        "which Kubernetes starts its jobs elsewhere. Only for nodes that are off when they are not ready. The word "
+        "never disables this.",
     )
     max_out_of_service_nodes: int = _option(
         1,

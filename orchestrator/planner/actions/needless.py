@@ -89,8 +89,7 @@ def _cancel_most_entitled_first(
 
 
 def _could_keep_running(session: Session, workload: Workload, evicted: Collection[str]) -> bool:
-    """Return whether one of the evicted pods could keep running on its node, or has a new seat, which it could give up.
-    """
+    """Return whether an evicted pod could keep running on its node, or has a new seat, which it could give up."""
     return any(
         session.seats.of(pod) is not None or session.placer.can_keep_running(pod)
         for pod in workload.pods
