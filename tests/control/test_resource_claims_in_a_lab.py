@@ -348,11 +348,11 @@ async def test_two_schedulers_at_once_give_no_device_to_two_claims(
             )
         )
 
-        def kept() -> list[Pod]:
+        def not_deleted() -> list[Pod]:
             return [each for each in site.pods.objects.values() if each.metadata.deletion_timestamp is None]
 
         def unsettled() -> list[object]:
-            pods = kept()
+            pods = not_deleted()
             uids = {each.metadata.uid for each in pods}
             users = {user.uid for claim in site.claims.objects.values() for user in claim.status.reserved_for}
             return [
@@ -368,10 +368,12 @@ async def test_two_schedulers_at_once_give_no_device_to_two_claims(
                 await until(lambda: not unsettled(), seconds=300)
             except TimeoutError:
                 pytest.fail(f"doubles, pods without node or claim, users that are gone: {unsettled()[:20]}")
-            return sum(each.metadata.name.startswith("muster-") for each in kept())
+            return sum(each.metadata.name.startswith("muster-") for each in not_deleted())
 
         lost = count - await settle()
         for number in range(lost):
             await make(NAMESPACE, pod(f"muster-again-{number}", template("single")))
-        await until(lambda: all(site.node_of(f"muster-again-{number}") for number in range(lost)), seconds=300)
+        await until(
+            lambda: all(site.node_of(f"muster-again-{number}") for number in range(lost)), seconds=300
+        )
         assert await settle() == count
