@@ -35,7 +35,7 @@ def cancel_needless_evictions(session: Session) -> None:
     _cancel_where_capacity_is_free(session)
     victims = _victims_of_others(session)
     renomination = Renomination(session)
-    pods = [pod for evicted in victims.values() for pod in evicted]
+    pods = {pod for evicted in victims.values() for pod in evicted}
     if (
         pods
         and renomination.could_help(pods)
@@ -44,12 +44,12 @@ def cancel_needless_evictions(session: Session) -> None:
         _cancel_where_capacity_is_free(session)
 
 
-def _victims_of_others(session: Session) -> dict[str, list[str]]:
+def _victims_of_others(session: Session) -> dict[str, set[str]]:
     """Return the ids of the pods that are evicted or migrated for other workloads, by id of the victim's workload."""
-    victims: dict[str, list[str]] = {}
+    victims: dict[str, set[str]] = {}
     for eviction in session.seats.evictions.values():
         if eviction.beneficiary != eviction.workload:
-            victims.setdefault(eviction.workload, []).append(eviction.pod)
+            victims.setdefault(eviction.workload, set()).add(eviction.pod)
     return victims
 
 

@@ -37,6 +37,8 @@ def move_elsewhere(session: Session, losses: Losses) -> dict[str, Placed]:
     evicted.
     """
     names = dict.fromkeys(victim.workload.id for victim, _ in losses)
+    if len(names) > 1 and _is_full(session, losses):
+        return {}
     evicted = {pod.id for victim, _ in losses for pod in victim.pods}
     victims: dict[str, Workload] = {}
     parts: dict[str, deque[Chunk]] = {}
@@ -64,6 +66,20 @@ def move_elsewhere(session: Session, losses: Losses) -> dict[str, Placed]:
         elif len(chunk) > 1 or not _keeps_running(victims[workload.id], lost):
             parts[workload.id].clear()  # elastic pods cannot run without their gang
     return moved
+
+
+def _is_full(session: Session, losses: Losses) -> bool:
+    """Return whether all victims need GPUs and no node has a free GPU, also after all terminating pods have ended.
+
+    For a gang that takes all 500 nodes, sorting its 4,000 victims would take 40 % of the decision.
+    """
+    # the ledger of claims counts their devices
+    needs_gpus = all(
+        pod.request.amounts[0] > 0 and not pod.claims and pod.extended_claim is None
+        for victim, _ in losses
+        for pod in victim.pods
+    )
+    return needs_gpus and not any(account.max_free_milli(later=True) for account in session.ledger.nodes)
 
 
 def as_it_ran(workload: Workload, lost: Collection[str]) -> Workload:

@@ -42,9 +42,10 @@ class WithinQuota:
         # Cached: the eviction of a borrowed pod does not change the result.
         if known is None:
             known = self._now[side, model] = (0, at_start)
-        if known[0] != changes or not known[1].isdisjoint(self._session.seats.evictions):
+        evicted = self._session.seats.evictions.keys()
+        # `isdisjoint` of a view reads the smaller set; that of a frozenset would read all evictions for each candidate
+        if known[0] != changes or not evicted.isdisjoint(known[1]):
             covered = at_start | self._covered(side, model, self._session.running)
-            evicted = self._session.seats.evictions.keys()
             known = self._now[side, model] = (changes, covered - evicted)
         return known[1]
 
