@@ -466,6 +466,21 @@ def test_a_record_as_it_was_written_is_compared_whole(name: str, runs: dict[str,
     assert (result.problems, result.notes, result.is_compared) == ([], {}, True)
 
 
+def test_a_run_of_an_own_scenario_is_signed_by_name(tmp_path: Path) -> None:
+    own = tmp_path / "mine" / "my.scenario.yaml"
+    own.parent.mkdir()
+    own.write_text(GANG.read_text().replace("id: muster-gang", "id: my-gang"))
+    run_command([own], settings(tmp_path / "r", FakeTarget))
+    private, public = keys(tmp_path, "customer")
+    run, made = CliRunner().invoke, str(tmp_path / "r")
+    done = run(report, ["verify", made])
+    assert (done.exit_code, "did not ship" in done.output) == (NOT_COMPARED, True), done.output
+    assert run(report, ["sign", made, "--key", str(private)]).exit_code == 1
+    accepted = run(report, ["sign", made, "--key", str(private), "--accept", "scenario:my-gang"])
+    assert accepted.exit_code == 0, accepted.output
+    assert run(report, ["verify", made, "--key", str(public)]).exit_code == NOT_COMPARED
+
+
 def of_another_version(entries: list[Json]) -> None:
     entries[0]["report"]["tool"]["version"] = "99.0.0"
     entries[0]["report"]["scope"]["catalogueSha256"] = "ef" * 32
