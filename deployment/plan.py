@@ -124,7 +124,7 @@ def _verdict(facts: Facts, record: StageRecord | None, goal: str) -> tuple[str, 
     if facts.left_out and not facts.hosts:
         return LEFT_OUT, listed(facts.left_out)
     if facts.stage.definition.looks_only:
-        return RUN, "runs each time; it only looks"
+        return RUN, "runs each time, and changes nothing"
     return _by_removal(facts, record) if goal == REMOVED else _by_record(facts, record)
 
 

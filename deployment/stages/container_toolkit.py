@@ -33,11 +33,11 @@ class ContainerToolkit(StageDefinition):
 
     def sentence(self, site: Site) -> str:
         is_containerd = container_runtime(site) == "containerd"
-        runtime = "containerd is told of it" if is_containerd else "Docker is told of it next"
+        runtime = "containerd uses it by default" if is_containerd else "the next stage sets it in Docker"
         closed = (
-            "EVERY CONTAINER OF A GPU HOST GETS THE GPUS THAT ITS OWN ENVIRONMENT NAMES"
+            "ON GPU HOSTS, EVERY CONTAINER GETS THE GPUS THAT ITS ENVIRONMENT NAMES"
             if self.value(site, "container_toolkit_envvar_when_unprivileged")
-            else "no container gets GPUs by its own environment"
+            else "no container gets GPUs by its environment"
         )
         return f"the four packages at {site.versions['container_toolkit']}, pinned; {runtime}; {closed}"
 

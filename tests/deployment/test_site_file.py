@@ -328,9 +328,9 @@ PLAN = """\
 deepops            run: never run on this site
                      does  the kubespray of DeepOps 26.07, in an environment of its own, installs Kubernetes 1.35.4 \
 with containerd and calico on 5 hosts; the stage device_plugin announces the GPUs. \
-ON EACH HOST: swap goes off and out of /etc/fstab, \
-SELinux becomes permissive, DNS is set, NetworkManager leaves the pods' interfaces alone, sysctls are set, \
-packages are installed, another container runtime goes, users kube and etcd are made
+ON EACH HOST: swap is turned off, also in /etc/fstab, \
+SELinux becomes permissive, DNS is set, NetworkManager ignores the interfaces of the network plugin, sysctls are set, \
+packages are installed, another container runtime is removed, the users kube and etcd are created
                      on    controller
 """
 
