@@ -476,8 +476,10 @@ def test_a_job_evicts_for_its_next_pods_only_when_the_first_have_their_place() -
         ("moved-then-evicted-for-one", Pace()),
         ("nomination-beside-a-withdrawn-start", Pace(3, is_mixed=True)),
         ("nomination-of-the-first-of-a-group", Pace(is_mixed=True)),
-        pytest.param("nomination-of-the-first-without-room", Pace(1, is_late=True), marks=NOT_MENDED),
+        ("nomination-of-the-first-without-room", Pace(1, is_late=True)),
         ("overtaken-after-an-eviction-for-its-share", Pace(0, is_mixed=True)),
+        ("reserved-beyond-the-quota", Pace()),
+        ("started-beside-a-spread-nominee", Pace(5, is_mixed=True, is_late=True)),
     ],
 )
 def test_every_decision_on_a_world_of_a_soak_passes_its_checks(name: str, pace: Pace) -> None:

@@ -177,12 +177,16 @@ def _start(
     if violation_found is not None:
         session.refuse(workload, violation_found)
         return False
-    checkpoint = session.ledger.checkpoint()
+    checkpoint, nominees = session.ledger.checkpoint(), session.steady_nominees()
     placed = None
     if not hopeless.includes(session, workload, chunk, workload.project):
         placed = session.place_all(workload, chunk)
         if placed is None:
             hopeless.add(session, workload, chunk, workload.project)
+        elif not session.keeps_nominees(nominees):
+            # it would start now, and the victims of the nominated workload would have been evicted for nothing
+            session.ledger.rollback(checkpoint)
+            placed = None
     if placed is None:
         session.refuse(workload, explainer.no_capacity(workload, chunk))
         return False

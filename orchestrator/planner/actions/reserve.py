@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.quota import preempt_min_runtime
-from orchestrator.planner.accounting.quota_checks import violation
+from orchestrator.planner.accounting.quota_checks import quota_violation, violation
 from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.actions.evicting import carry_out, nominate_victims, waiting_for
 from orchestrator.planner.gangs import Chunk, chunk_amounts, chunk_gpu_milli, give_up_chunks
@@ -106,6 +106,8 @@ def start_reserved(session: Session) -> None:
         backfilled = {victim.workload.id for victim in _backfilled_inside(session, workload)}
         if not backfilled:
             continue  # the usual rules of reclaim apply to pods of other projects
+        if quota_violation(session.ledger, workload, chunk_amounts(chunk)) is not None:
+            continue  # backfilled pods are preemptible, so their eviction frees nothing of this quota
         selector = VictimSelector(session, session.once(Candidates), ReservationPolicy(session, backfilled))
         outcome = preempt_for(session, workload, chunk, selector)
         if outcome is None:
