@@ -247,7 +247,11 @@ class Reader:
         has_gpus = runs_elsewhere and (has_claims or concerns_gpus(pod))
         is_outsider = has_gpus and bool(self._namespaces.project_of.get(pod.metadata.namespace))
         put(self._others, pod.metadata.uid, pod if has_gpus else None)
+        is_active = is_there and pod.status.phase not in FINISHED
         self._workloads.note_pod(pod, is_there=is_ours)
+        self._workloads.note_claims(
+            self.volumes.note_pod(pod, is_active=is_active and (is_ours or runs_elsewhere))
+        )
         self._outsiders.note(pod, is_there=is_outsider)
         self._stuck.note_pod(pod, is_there=is_ours or is_outsider)
         self._failed.note_pod(pod, is_there=is_ours)
@@ -258,7 +262,6 @@ class Reader:
             pod, is_there=is_there and not by_claims, is_foreign=not (is_ours or is_outsider)
         )
         if has_claims:
-            is_active = is_there and pod.status.phase not in FINISHED
             self._touch(self.claims.nodes_of(pod), self.claims.note_pod(pod, is_there=is_active))
         elif self.claims.cache.key_made_for(pod.metadata.uid):
             self._touch(self.claims.nodes_of(pod), ())

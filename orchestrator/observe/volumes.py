@@ -1,7 +1,9 @@
-"""The node constraints of a pod's PVCs, because only some nodes can use a volume. Pure.
+"""The node constraints of a pod's PVCs, and the PVCs that a pod cannot mount yet. Pure.
 
 The constraint of a PVC with a volume is the volume's node affinity. If a PVC has no volume and its StorageClass waits
 for the first consumer, its constraint is the topologies that the class allows.
+
+Only one pod can mount a PVC with the access mode ReadWriteOncePod. The kubelet does not start a second one.
 """
 
 from collections.abc import Iterable
@@ -9,7 +11,7 @@ from typing import Final
 
 from orchestrator.cluster.objects import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from orchestrator.labels import LabelRequirement
-from orchestrator.observe.dict_ops import put
+from orchestrator.observe.dict_ops import discard, put
 from orchestrator.observe.node_terms import Terms, both, terms_of
 
 StorageObject = PersistentVolumeClaim | PersistentVolume | StorageClass
@@ -17,6 +19,7 @@ Key = tuple[str, str]
 """Namespace and name of a PVC."""
 
 WAITS_FOR_CONSUMER: Final = "WaitForFirstConsumer"
+ONE_POD: Final = "ReadWriteOncePod"
 
 
 def claims_of(pod: Pod) -> list[Key]:
@@ -32,13 +35,17 @@ def claims_of(pod: Pod) -> list[Key]:
 
 
 class Volumes:
-    """The PVCs, PersistentVolumes and StorageClasses of the cluster by name, updated by `note`."""
+    """The PVCs, PersistentVolumes and StorageClasses of the cluster by name, updated by `note`.
+
+    `note_pod` updates the pods that mount the PVCs.
+    """
 
     def __init__(self) -> None:
         self._claims: dict[Key, PersistentVolumeClaim] = {}
         self._volumes: dict[str, PersistentVolume] = {}
         self._classes: dict[str, StorageClass] = {}
         self._claim_of: dict[str, Key] = {}
+        self._users: dict[Key, dict[str, Pod]] = {}
 
     def note(self, changed: StorageObject, *, is_there: bool) -> list[Key]:
         """Apply a change. Return the PVCs whose node terms can change by it."""
@@ -55,6 +62,20 @@ class Volumes:
         put(self._classes, name, changed if is_there else None)
         return [key for key, claim in self._claims.items() if claim.spec.storage_class_name == name]
 
+    def note_pod(self, pod: Pod, *, is_active: bool) -> list[Key]:
+        """Store the pod while it is active. Return its PVCs that only one pod can mount."""
+        keys = claims_of(pod) if pod.spec.volumes else []
+        for key in keys:
+            if is_active:
+                self._users.setdefault(key, {})[pod.metadata.uid] = pod
+            else:
+                discard(self._users, key, pod.metadata.uid)
+        return [key for key in keys if self._is_for_one_pod(key)]
+
+    def _is_for_one_pod(self, key: Key) -> bool:
+        claim = self._claims.get(key)
+        return claim is not None and ONE_POD in claim.spec.access_modes
+
     def claim(self, key: Key) -> PersistentVolumeClaim | None:
         """Return the PVC, or None."""
         return self._claims.get(key)
@@ -67,7 +88,23 @@ class Volumes:
         """Return the StorageClass of a PVC; None if the PVC names no class, or the class is unknown."""
         return self._classes.get(claim.spec.storage_class_name or "")
 
-    def unbound(self, pod: Pod) -> str:
+    def obstacle(self, pod: Pod) -> str:
+        """Return the reason if the pod, which has no node, cannot mount one of its PVCs yet; else ""."""
+        return self._unbound(pod) or self._in_use(pod)
+
+    def _in_use(self, pod: Pod) -> str:
+        """Return the reason if another pod mounts, or mounts first, a PVC that only one pod can mount; else ""."""
+        for key in claims_of(pod) if pod.spec.volumes else ():
+            if not self._is_for_one_pod(key):
+                continue
+            first = min(self._users.get(key, {}).values(), key=_mounts_before, default=pod)
+            if first.metadata.uid != pod.metadata.uid:
+                use = "uses" if first.spec.node_name else "is older and waits for"
+                other = f"the pod {first.metadata.name} {use} it"
+                return f"only one pod can use the claim {key[1]} ({ONE_POD}), and {other}"
+        return ""
+
+    def _unbound(self, pod: Pod) -> str:
         """Return the reason if a PVC of the pod lacks a volume that must exist before the pod gets a node; else ""."""
         for key in claims_of(pod) if pod.spec.volumes else ():
             claim = self._claims.get(key)
@@ -89,8 +126,8 @@ class Volumes:
         return ""
 
     def without_volume(self, pods: Iterable[Pod | None]) -> set[str]:
-        """Return the uids of the pods for which `unbound` returns a reason."""
-        return {pod.metadata.uid for pod in pods if pod is not None and self.unbound(pod)}
+        """Return the uids of the pods for which `obstacle` returns a reason."""
+        return {pod.metadata.uid for pod in pods if pod is not None and self.obstacle(pod)}
 
     def terms(self, pod: Pod) -> Terms:
         """Return the node terms of the pod's PVCs."""
@@ -118,3 +155,9 @@ class Volumes:
             )
             for term in storage_class.allowed_topologies
         )
+
+
+def _mounts_before(pod: Pod) -> tuple[bool, str, str, str]:
+    """Return the sort key of pods that mount the same PVC: pods with a node first, then the oldest."""
+    metadata = pod.metadata
+    return not pod.spec.node_name, metadata.creation_timestamp or "", metadata.name, metadata.uid

@@ -207,7 +207,7 @@ class WorkloadReader:
         """Yield the unreadable pods, except pods that are put off or wait for a volume."""
         for uid, why in unreadable.items():
             if uid not in self._hints.put_off and uid in self._pods:
-                if self._volumes.unbound(self._pods[uid]):
+                if self._volumes.obstacle(self._pods[uid]):
                     continue
                 yield SkippedObject.of("Pod", self._pods[uid].metadata, why)
 
@@ -264,8 +264,8 @@ class WorkloadReader:
             if pod.metadata.uid in self._hints.put_off:
                 unreadable[pod.metadata.uid] = self._hints.put_off[pod.metadata.uid]
                 continue
-            if not pod.spec.node_name and (unbound := self._volumes.unbound(pod)):
-                unreadable[pod.metadata.uid] = unbound
+            if not pod.spec.node_name and (obstacle := self._volumes.obstacle(pod)):
+                unreadable[pod.metadata.uid] = obstacle
                 continue
             if is_borrowed and not is_preemptible(pod) and not pod.spec.node_name:
                 unreadable[pod.metadata.uid] = _MIXED

@@ -79,7 +79,7 @@ class Provisioner:
             "spec": {
                 "storageClassName": "disk",
                 "capacity": {"storage": "1Gi"},
-                "accessModes": ["ReadWriteOnce"],
+                "accessModes": claim.spec.access_modes,
                 "persistentVolumeReclaimPolicy": "Retain",
                 "claimRef": {
                     "apiVersion": "v1",
@@ -108,6 +108,28 @@ class Site:
 
     async def submit(self, name: str, gpus: int, *more: str) -> None:
         await self.run("submit", name, "-i", "quickstart", "-g", str(gpus), "-p", "team-a", *more)
+
+    def reasons_of(self, workload: str) -> list[str]:
+        """Return the messages in the conditions of the workload's pods."""
+        return [
+            condition.message
+            for each in self.pods.objects.values()
+            if each.metadata.labels["muster.dev/workload"] == workload
+            for condition in each.status.conditions
+        ]
+
+    async def make_claim(self, name: str, access_mode: str) -> None:
+        body = {
+            "apiVersion": CLAIMS.api_version,
+            "kind": CLAIMS.kind,
+            "metadata": {"name": name},
+            "spec": {
+                "storageClassName": "disk",
+                "accessModes": [access_mode],
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        }
+        await self.transport.create(CLAIMS.path("muster-team-a"), body)
 
     def node_of(self, workload: str) -> str:
         """Return the node of the workload's pod, or an empty text while the pod has none."""
@@ -143,17 +165,7 @@ async def site(own_lab: Lab, tmp_path: Path) -> AsyncIterator[Site]:
 
 async def test_a_volume_is_made_on_the_node_of_its_pod_and_its_next_pod_runs_there_too(site: Site) -> None:
     await site.run("project", "create", "team-a", "-g", "16")
-    body = {
-        "apiVersion": CLAIMS.api_version,
-        "kind": CLAIMS.kind,
-        "metadata": {"name": "data"},
-        "spec": {
-            "storageClassName": "disk",
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "1Gi"}},
-        },
-    }
-    await site.transport.create(CLAIMS.path("muster-team-a"), body)
+    await site.make_claim("data", "ReadWriteOnce")
     await site.submit("first", 2, "--pvc", "data:/data")
     await until(lambda: site.provisioner.is_requested("data"))
     await site.submit("other", 1)
@@ -177,3 +189,15 @@ async def test_a_volume_is_made_on_the_node_of_its_pod_and_its_next_pod_runs_the
     assert site.node_of("second") == home, (
         "the other node was free, but the volume cannot be reached from there"
     )
+
+    # a claim that only one pod can use: the second pod gets no GPU before the first has ended
+    await site.make_claim("sole", "ReadWriteOncePod")
+    await site.submit("third", 1, "--pvc", "sole:/data")
+    await until(lambda: site.node_of("third"))
+    await site.submit("fourth", 1, "--pvc", "sole:/data")
+    await until(
+        lambda: any("only one pod can use the claim sole" in text for text in site.reasons_of("fourth"))
+    )
+    assert site.node_of("fourth") == ""
+    await site.run("delete", "third", "-p", "team-a")
+    await until(lambda: site.node_of("fourth"))

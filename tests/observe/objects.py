@@ -1,6 +1,6 @@
 """Kubernetes objects as the API server sends them, decoded as the operator decodes them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -121,6 +121,7 @@ def claim(
     volume: str = "",
     annotations: Mapping[str, str] | None = None,
     phase: str = "",
+    access_modes: Sequence[str] = (),
     **metadata: Any,
 ) -> PersistentVolumeClaim:
     return decoded(
@@ -132,7 +133,7 @@ def claim(
             "annotations": dict(annotations or {}),
             **metadata,
         },
-        spec={"storageClassName": storage_class, "volumeName": volume},
+        spec={"storageClassName": storage_class, "volumeName": volume, "accessModes": list(access_modes)},
         status={"phase": phase or ("Bound" if volume else "Pending")},
     )
 

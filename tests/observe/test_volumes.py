@@ -1,5 +1,8 @@
 """On which nodes a pod can run because of its volumes."""
 
+from typing import Any
+
+import msgspec
 import pytest
 
 from orchestrator.cluster.objects import Pod
@@ -10,6 +13,7 @@ from orchestrator.observe.reader import Reader
 from orchestrator.observe.snapshot import Hints
 from orchestrator.observe.volumes import StorageObject, Volumes, claims_of
 from orchestrator.planner import plan
+from orchestrator.planner.placements import Placement
 from tests.observe.objects import (
     claim,
     decoded,
@@ -138,3 +142,47 @@ def test_objects_are_read_as_the_api_server_sends_them() -> None:
     made = decoded(type(storage_class("x")), metadata={"name": "plain"}, provisioner="p")
     assert made.volume_binding_mode == "Immediate"
     assert made.allowed_topologies == []
+
+
+def sole(name: str, created: str, *claims: str, **spec: Any) -> Pod:
+    return pod(name, gpus=1, creationTimestamp=created, spec={**mounting(*claims), **spec})
+
+
+def test_a_claim_for_one_pod_is_given_to_the_pod_that_has_a_node_then_to_the_oldest() -> None:
+    reader = Reader()
+    nodes = [node("n-1"), node("n-2")]
+    for each in (*nodes, namespace("muster-team-a", "team-a"), project("team-a", quota=8)):
+        reader.note(Change("added", each))
+    old = sole("old", "2026-01-01T00:00:00Z", "data")
+    young = sole("young", "2026-01-02T00:00:00Z", "data")
+    reader.note(Change("added", young))
+    reader.note(Change("added", old))
+
+    def waiting() -> dict[str, str]:
+        return dict(reader.read().unreadable_pods)
+
+    def chosen() -> list[str]:
+        return [each.pod for each in plan(reader.read().snapshot).bindings]
+
+    assert chosen() == ["uid-old", "uid-young"]
+    reader.note(Change("added", claim("data", volume="v", access_modes=["ReadWriteMany"])))
+    assert waiting() == {}
+    reader.note(Change("modified", claim("data", volume="v", access_modes=["ReadWriteOncePod"])))
+    reason = "only one pod can use the claim data (ReadWriteOncePod), and the pod {} it"
+    assert waiting() == {"uid-young": reason.format("old is older and waits for")}
+    assert chosen() == ["uid-old"]
+    # A pod of another scheduler runs with the claim
+    foreign = sole(
+        "theirs", "2026-01-03T00:00:00Z", "data", schedulerName="default-scheduler", nodeName="n-1"
+    )
+    reader.note(Change("added", foreign))
+    assert waiting() == dict.fromkeys(["uid-old", "uid-young"], reason.format("theirs uses"))
+    ended = msgspec.structs.replace(
+        foreign, status=msgspec.structs.replace(foreign.status, phase="Succeeded")
+    )
+    reader.note(Change("modified", ended))
+    reader.pods.bind("uid-young", Placement("n-2", (0,)))
+    assert waiting() == {"uid-old": reason.format("young uses")}
+    reader.note(Change("deleted", young))
+    assert waiting() == {}
+    assert chosen() == ["uid-old"]
