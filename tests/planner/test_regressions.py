@@ -479,6 +479,7 @@ def test_a_job_evicts_for_its_next_pods_only_when_the_first_have_their_place() -
         ("nomination-of-the-first-without-room", Pace(1, is_late=True)),
         ("overtaken-after-an-eviction-for-its-share", Pace(0, is_mixed=True)),
         ("reserved-beyond-the-quota", Pace()),
+        pytest.param("nominated-beside-a-withdrawn-start", Pace(), marks=NOT_MENDED),
         ("started-beside-a-spread-nominee", Pace(5, is_mixed=True, is_late=True)),
     ],
 )
