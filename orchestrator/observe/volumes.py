@@ -93,11 +93,15 @@ class Volumes:
         return self._unbound(pod) or self._in_use(pod)
 
     def _in_use(self, pod: Pod) -> str:
-        """Return the reason if another pod mounts, or mounts first, a PVC that only one pod can mount; else ""."""
+        """Return the reason if another pod mounts, or mounts first, a PVC that only one pod can mount; else "".
+
+        A terminating pod with the same owner does not count: the pod is its successor and has its nomination.
+        """
         for key in claims_of(pod) if pod.spec.volumes else ():
             if not self._is_for_one_pod(key):
                 continue
-            first = min(self._users.get(key, {}).values(), key=_mounts_before, default=pod)
+            users = (user for user in self._users.get(key, {}).values() if not _is_succeeded_by(user, pod))
+            first = min(users, key=_mounts_before, default=pod)
             if first.metadata.uid != pod.metadata.uid:
                 use = "uses" if first.spec.node_name else "is older and waits for"
                 other = f"the pod {first.metadata.name} {use} it"
@@ -161,3 +165,10 @@ def _mounts_before(pod: Pod) -> tuple[bool, str, str, str]:
     """Return the sort key of pods that mount the same PVC: pods with a node first, then the oldest."""
     metadata = pod.metadata
     return not pod.spec.node_name, metadata.creation_timestamp or "", metadata.name, metadata.uid
+
+
+def _is_succeeded_by(pod: Pod, successor: Pod) -> bool:
+    owners = {owner.uid for owner in pod.metadata.owner_references}
+    return pod.metadata.deletion_timestamp is not None and any(
+        owner.uid in owners for owner in successor.metadata.owner_references
+    )

@@ -186,3 +186,20 @@ def test_a_claim_for_one_pod_is_given_to_the_pod_that_has_a_node_then_to_the_old
     reader.note(Change("deleted", young))
     assert waiting() == {}
     assert chosen() == ["uid-old"]
+
+
+def test_a_successor_with_a_claim_for_one_pod_does_not_wait_for_its_terminating_predecessor() -> None:
+    reader = Reader()
+    for each in (
+        node("n-1"),
+        namespace("muster-team-a", "team-a"),
+        project("team-a", quota=8),
+        claim("data", volume="v", access_modes=["ReadWriteOncePod"]),
+        pod("old", gpus=1, owner="job", node="n-1", phase="Running", spec=mounting("data")),
+        pod("new", gpus=1, owner="job", spec=mounting("data")),
+        pod("other", gpus=1, owner="another", spec=mounting("data")),
+    ):
+        reader.note(Change("added", each))
+    assert set(reader.read().unreadable_pods) == {"uid-new", "uid-other"}
+    reader.pods.evict("uid-old")
+    assert set(reader.read().unreadable_pods) == {"uid-other"}
