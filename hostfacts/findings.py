@@ -14,6 +14,11 @@ SLOW_CLOCKS: Final = frozenset({"hpet", "acpi_pm", "pit", "jiffies", "refined-ji
 """The sources to which a kernel falls back. They are costly to read or coarse."""
 
 
+PORT_UP: Final = frozenset({"4: ACTIVE", "5: LinkUp"})
+CORRECTED_A_READING: Final = 10
+"""Minimum number of new corrected errors of a memory controller that is a finding (mcelog: 10 in 24 hours)."""
+
+
 @dataclass(frozen=True, slots=True)
 class CounterChanges:
     """The differences between two readings of the counters of links.
@@ -58,6 +63,27 @@ def counter_changes(before: Mapping[str, int | None], after: Mapping[str, int | 
 def change_of_counter(counter: str, change: int) -> str:
     """Return the finding about a counter that changed. Example: `mlx5_0/1 link_downed: +2 -> reseat …`."""
     return needs(f"{counter}: {change:+d}", Repair.RESEAT)
+
+
+def faults_of_ports(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Return the findings about ports that are no longer up. A port that was never up is not in use."""
+    return [
+        needs(f"{port} is {state}, it was {before[port]}", Repair.RESEAT)
+        for port, state in sorted(after.items())
+        if before.get(port) in PORT_UP and state not in PORT_UP
+    ]
+
+
+def faults_of_memory(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
+    """Return the findings about memory controllers: any uncorrected error, or many new corrected errors."""
+    found = []
+    for counter, count in sorted(after.items()):
+        new = count - before.get(counter, count)
+        if counter.endswith(" ue_count") and count:
+            found.append(needs(f"{counter} is {count}", Repair.REPLACE_MEMORY))
+        elif counter.endswith(" ce_count") and new >= CORRECTED_A_READING:
+            found.append(needs(f"{counter}: {new:+d}", Repair.REPLACE_MEMORY))
+    return found
 
 
 def fault_of_clock(source: str) -> str | None:

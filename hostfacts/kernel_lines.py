@@ -28,6 +28,7 @@ _DEGRADED: Final = (
     r"Sense Key : (?:Medium|Hardware) Error|md/raid\S*: Disk failure"
     r"|md/raid\S* .*\bactive with (?P<disks>\d+) out of (?!(?P=disks)\b)\d+"
 )
+_HOT: Final = "(?:Core|Package) temperature (?:is )?above threshold"
 _CRASHED: Final = r"Kernel panic|\bBUG: |\bOops: |^general protection fault|Unable to handle kernel "
 _HUNG: Final = (
     r"task .* blocked for more than \d+ seconds"
@@ -63,7 +64,7 @@ FAULTS: Final = tuple(
         ("machine check", r"(?P<text>Bank \d+: [2367abefABEF][0-9a-fA-F]{15}\b.*)$"),
         ("machine check", r"(?P<text>SError Interrupt|Internal error: synchronous external abort).*$"),
         ("machine check", r"(?P<text>NMI: (?:PCI system|IOCK) error.*|NMI received for unknown reason.*)$"),
-        ("host too hot", r"(?P<text>critical temperature reached.*|(?:Core|Package) temperature above threshold.*)$"),
+        ("host too hot", rf"(?P<text>(?:[Cc]ritical temperature reached|{_HOT}).*)$"),
         ("adapter too hot", r"mlx[45]_\w+\b.*(?P<text>[Hh]igh [Tt]emperature.*)$"),
         ("slow PCIe link", r"mlx[45]_\w+\b.*(?P<text>limited by .* PCIe.*)$"),
         ("adapter error", r"mlx[45]_\w+\b.*(?P<text>event\[error\].*)$"),
@@ -104,6 +105,7 @@ NOTES: Final = re.compile(
             r"\[ ?\d+\] (?:Receiver Error|Bad [DT]LL?P|Replay Timer Timeout|RELAY_NUM Rollover)",
             r"(?:Core|Package) temperature/speed normal|Memory cgroup out of memory: ",
             r"available PCIe bandwidth, limited by 2\.5 ",
+            r"link status (?:up|down)(?: again)? (?:for|after) |Warning: No 802\.3ad response from the link partner",
         )
     )
 )
@@ -120,12 +122,15 @@ LINKS: Final = (
         r"^(?P<bus_id>\w+): (?:\(slave (?P<port>\S+)\): )?link status definitely (?P<state>up|down)"
         r"(?: for interface (?P<face>[^ ,]+))?(?:,.*)?$"
     ),
+    re.compile(
+        r"^(?P<bus_id>\S+): (?P<face>)(?P<state>now running without any active interface|active interface up) ?!?$"
+    ),
 )
 """Lines about cables and links of mlx4 and mlx5, of other adapters, and of bonds.
 
 Only the last line of each cable or link counts.
 """
-UP: Final = frozenset({"plugged", "up", "Up", "ACTIVE"})
+UP: Final = frozenset({"plugged", "up", "Up", "ACTIVE", "active interface up"})
 _USUAL: Final = r"""
 NVRM: loading NVIDIA UNIX (?:Open )?(?:\w+ )?Kernel Module(?: for \w+)? +\d[\d.]*<build>
 NVRM: GPU at (?:PCI:)?[0-9a-fA-F:.]+: GPU-[0-9a-f-]+
@@ -186,6 +191,8 @@ nvme nvme\d+: Shutdown timeout set to \d+ seconds
 nvme nvme\d+: missing or invalid SUBNQN field\.
 EXT4-fs \(\S+\): (?:re-)?mounted .*
 ata\d+: SATA link down \(SStatus \w+ SControl \w+\)
+bond\w*: \(slave \S+\): Enslaving as an? (?:active|backup) interface with an? (?:up|down) link
+ipmi_si: Unable to find any System Interface\(s\)
 """
 _PARTS: Final = {
     "<bus>": BUS,
@@ -210,22 +217,24 @@ STRICT: Final = re.compile(
             r"\bAER: |\bDPC: |PCIe Bus Error|\bpciehp: |\bpcieport\b|\bmlx[45]_|^nfs\w*:|\bNFS\w*:|\bRPC: |\brpc_\w+:",
             r"\blockd: |\bGHES: |\bCPER: |\bBERT: |\bRAS: |[Ss]oft.offlin|\binfiniband\b|^ib_core: |Out of memory: ",
             r"BAR [0-5](?:: .*no space for \[mem| \[mem [^]]*\]: can't assign)|available PCIe bandwidth, limited by",
-            r"\bnv_peer_mem\b|Marking clocksource 'tsc' as unstable|irq \d+: no\w+ cared|WARNING: CPU: ",
-            r"page allocation failure: |hardware is capping power",
+            r"\bnv_peer_mem\b|Marking (?:clocksource 'tsc' as|TSC) unstable|irq \d+: no\w+ cared|WARNING: CPU: ",
+            r"page allocation failure: |hardware is capping power|critical [\w ]+ error, dev ",
         )
     )
 )
 """Lines of the driver and of hardware. If such a line matches no other pattern, it is unknown."""
 LOOSE: Final = re.compile(
-    r"\bbnxt_en\b|\bnvme\b|\bEXT4-fs\b|\bXFS\b|\bDMAR\b|\bAMD-Vi\b|\bgdrdrv\b|\barm-smmu|\bnvidia-fs|^ata\d"
+    r"\bbnxt_en\b|\bnvme(?:\d\w*)?\b|\bEXT4-fs\b|\bXFS\b|\bDMAR\b|\bAMD-Vi\b|\bgdrdrv\b|\barm-smmu|\bnvidia-fs|^ata\d"
     r"|^md\d*[:/]|^device-mapper: |\bmegaraid_sas\b|\bmpt[23]sas|\bsmartpqi\b|\bLustre|\bLNet|\b(?:lib)?ceph: |^ib\d+: "
-    rf"|^(?:ice|i40e|ixgbe|igb|igc|tg3|bnx2x|be2net|qede|ena|efa|irdma|vfio-pci) {BUS}"
+    rf"|^(?:ice|i40e|ixgbe|igb|igc|tg3|bnx2x|be2net|qede|ena|efa|irdma|vfio-pci|e1000e|r8169|cxgb4|mpi3mr) {BUS}"
+    r"|^sd [\d:]+: |^scsi |^bond\w*: |\bipmi_\w+|\bIPMI\b|^ib_\w+: |^systemd\[1\]: .*(?i:nvidia)"
 )
 ILL: Final = re.compile(
     r"error|fail|fatal|\bfault|time[d]? ?out|fallen|\blost\b|uncorrect|corrupt|unhealthy|degrad|not respond|assert|hung"
     r"|stuck|panic|invalid|unable|cannot|can't|could not|overheat|over.?temp|high temp|throttl|abort|\bdead\b|\bdown\b"
     r"|exceed|unplugged|\bwarn|critical|violation|\bbad\b|denied|unexpected|unknown|unsupported|inaccessible|compromised"
-    r"|alarm|poison|reset|event 0x|unresponsive|exception|\bhang\b|issue detected",
+    r"|alarm|poison|reset|event 0x|unresponsive|exception|\bhang\b|issue detected|incorrect|BMC returned|offline"
+    r"|speed changed to 0",
     re.IGNORECASE,
 )
 """Words about a fault. A line that matches LOOSE and has one of these words is unknown."""

@@ -1,4 +1,4 @@
-"""Reads the facts of the host: the kernel's log, the error counters of links, the clock source.
+"""Reads the facts of the host: the kernel's log, error counters of links and memory, states of ports, clock source.
 
 The container has two directories of the node, `/sys/class` and `/sys/devices`, read-only below `--host-root`. The
 kernel's log comes from the call syslog, which needs the capability SYSLOG.
@@ -6,13 +6,13 @@ kernel's log comes from the call syslog, which needs the capability SYSLOG.
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from hostfacts.clock import CLOCK_SOURCE
-from hostfacts.counters import COUNTERS
+from hostfacts.counters import COUNTERS, MEMORY_COUNTERS, PORT_STATES
 
 _READ_ALL: Final = 3
 _BUFFER_SIZE: Final = 10
@@ -37,11 +37,13 @@ class HostTexts:
     kernel_log: Text = field(default_factory=Text)
     links: Text = field(default_factory=Text)
     clock_source: Text = field(default_factory=Text)
+    ports: Text = field(default_factory=Text)
+    memory: Text = field(default_factory=Text)
 
 
 def unread(problem: str) -> HostTexts:
     """Return the texts if no source was read."""
-    return HostTexts(*(Text(problem=problem) for _ in range(3)))
+    return HostTexts(*(Text(problem=problem) for _ in range(5)))
 
 
 class Host:
@@ -55,25 +57,32 @@ class Host:
         """Return the texts of all sources. It can block, because drivers answer the reads."""
         return HostTexts(
             _text(self._kernel_log),
-            _text(self._counters),
+            _text(lambda: self._files(COUNTERS, refused="N/A ({})")),
             _text(lambda: _content(self._below(CLOCK_SOURCE))),
+            _text(lambda: self._files(PORT_STATES)),
+            _text(lambda: self._files(MEMORY_COUNTERS)),
         )
 
     def _kernel_log(self) -> str:
         return _kernel_log() if self._log is None else self._log.read_text(errors="replace")
 
-    def _counters(self) -> str:
-        """Return a line `path:value` for each counter, as `grep -s -H .` does."""
+    def _files(self, patterns: Sequence[str], refused: str = "not read ({})") -> str:
+        """Return a line `path:value` for each file, as `grep -H .` does.
+
+        The value of a file that the kernel refuses to read is `refused` with the reason.
+        """
         lines = []
-        for pattern in COUNTERS:
+        for pattern in patterns:
             for path in sorted(self._root.glob(pattern.removeprefix("/"))):
                 try:
-                    value = _content(path)
-                except OSError:
+                    value = _content(path).strip()
+                except FileNotFoundError:
                     continue
-                lines.append(f"/{path.relative_to(self._root)}:{value.strip()}")
+                except OSError as error:
+                    value = refused.format(error.strerror or error)
+                lines.append(f"/{path.relative_to(self._root)}:{value}")
                 if len(lines) > MAX_FILES:
-                    raise OSError(f"more than {MAX_FILES} counters")
+                    raise OSError(f"more than {MAX_FILES} files")
         return "\n".join(lines)
 
     def _below(self, path: str) -> Path:

@@ -6,14 +6,22 @@
 Errors of GPUs are left out: the agent reads them from the driver, and the other GPUs of the node may be used.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from hostfacts.clock import read_clock_source
-from hostfacts.counters import read_counters
+from hostfacts.counters import read_counters, read_memory_counters, read_port_states
 from hostfacts.errors import UnreadableOutput
-from hostfacts.findings import change_of_counter, counter_changes, fault_of_clock, faults_of_log
+from hostfacts.findings import (
+    PORT_UP,
+    change_of_counter,
+    counter_changes,
+    fault_of_clock,
+    faults_of_log,
+    faults_of_memory,
+    faults_of_ports,
+)
 from hostfacts.kernel_log import lines_after, read_log
 from hostfacts.log import KernelLog, Xid
 from orchestrator.agent.host import HostTexts, Text
@@ -23,7 +31,11 @@ GOOD_READINGS: Final = 12
 KERNEL_LOG: Final = "kernel-log"
 LINKS: Final = "links"
 CLOCK: Final = "clock-source"
-FACTS: Final = (KERNEL_LOG, LINKS, CLOCK)
+PORTS: Final = "ports"
+MEMORY: Final = "memory"
+FACTS: Final = (KERNEL_LOG, LINKS, CLOCK, PORTS, MEMORY)
+IF_PRESENT: Final = frozenset({PORTS, MEMORY})
+"""Facts that a host need not have: RDMA ports, a driver of EDAC."""
 OF_GPUS: Final = frozenset({"Xid", "off the bus", "RmInitAdapter failed", "no GPU came up"})
 """Errors in the log that concern one GPU."""
 LASTING: Final = frozenset({"SXid", "memory error", "machine check", "PCIe error", "slow PCIe link"})
@@ -109,6 +121,8 @@ class HostHealth:
         self._is_whole = True
         self._unknown_lines = 0
         self._counters: dict[str, int | None] = {}
+        self._ports: dict[str, str] = {}
+        self._memory: dict[str, int] = {}
         reason, message = carried or ("", "")
         self._lasts = reason == LASTING_FAULT
         self._before = _Fact((message.partition(_UNREAD)[0].removesuffix("; "),), is_fault=bool(reason))
@@ -121,7 +135,11 @@ class HostHealth:
             (KERNEL_LOG, texts.kernel_log, self._of_log),
             (LINKS, texts.links, self._of_links),
             (CLOCK, texts.clock_source, self._of_clock),
+            (PORTS, texts.ports, self._of_ports),
+            (MEMORY, texts.memory, self._of_memory),
         ):
+            if fact in IF_PRESENT and text == Text():
+                continue
             findings, problem = _found(text, find)
             self._facts[fact].note(findings)
             if findings is not None:
@@ -140,7 +158,7 @@ class HostHealth:
             dict(self._counters),
             self._unknown_lines,
             reason,
-            self._message(faults, unread),
+            self._message(faults, unread, read),
         )
 
     def _faults(self) -> dict[str, tuple[str, ...]]:
@@ -152,14 +170,16 @@ class HostHealth:
             faults[KERNEL_LOG] = self._before.findings
         return faults
 
-    def _message(self, faults: Mapping[str, Sequence[str]], unread: Mapping[str, str]) -> str:
+    def _message(
+        self, faults: Mapping[str, Sequence[str]], unread: Mapping[str, str], read: Container[str]
+    ) -> str:
         findings = [finding[:MAX_CHARACTERS] for found in faults.values() for finding in found]
         more = len(findings) - MAX_FINDINGS
         parts = [*findings[:MAX_FINDINGS], *([f"{more} more"] if more > 0 else [])]
         parts += [f"{_UNREAD}{fact}: {problem[:MAX_CHARACTERS]}" for fact, problem in unread.items()]
         if KERNEL_LOG not in unread and not self._is_whole:
             parts.append("the kernel's log no longer begins with the boot")
-        return "; ".join(parts) or f"read: {', '.join(FACTS)}"
+        return "; ".join(parts) or f"read: {', '.join(fact for fact in FACTS if fact in read)}"
 
     def _of_log(self, text: str) -> tuple[list[str], str]:
         """Return the errors since the last reading that can end by themselves. The others are kept.
@@ -191,12 +211,29 @@ class HostHealth:
             for counter, change in changes.changed.items()
             if _name(counter) in LINK_FAULTS and change > 0
         ]
-        silent = [counter for counter in changes.unread if _name(counter) in LINK_FAULTS]
+        silent = [
+            counter
+            for counter, value in sorted(counters.items())
+            if (value is None or counter in changes.unread) and _name(counter) in LINK_FAULTS
+        ]
         problems = [
             *(f"{link} is missing" for link in changes.missing),
             *(f"{each}: no figure" for each in silent),
         ]
         return findings, "; ".join(problems)
+
+    def _of_ports(self, text: str) -> tuple[list[str], str]:
+        states = read_port_states(text)
+        findings = faults_of_ports(self._ports, states)
+        # a port that went down is compared with its last state in which it was up
+        self._ports |= {port: state for port, state in states.items() if state in PORT_UP}
+        return findings, ""
+
+    def _of_memory(self, text: str) -> tuple[list[str], str]:
+        counters = read_memory_counters(text)
+        findings = faults_of_memory(self._memory, counters)
+        self._memory = counters
+        return findings, ""
 
     def _of_clock(self, text: str) -> tuple[list[str], str]:
         source = read_clock_source(text)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hostfacts.clock import CLOCK_SOURCE
-from hostfacts.counters import COUNTERS
+from hostfacts.counters import COUNTERS, MEMORY_COUNTERS
 
 BOOT = "<5>[    0.000000] Linux version 6.8.0-51-generic\n"
 ADAPTERS = 10
@@ -14,6 +14,9 @@ def make_tree(root: Path, adapters: int = ADAPTERS, clock: str = "tsc") -> Path:
     write(root / CLOCK_SOURCE.removeprefix("/"), clock)
     for folder in ("net", "infiniband"):
         (root / "sys/class" / folder).mkdir(parents=True)
+    for path in MEMORY_COUNTERS:
+        for controller in ("mc0", "mc1"):
+            write(root / path.removeprefix("/").replace("mc*", controller), "0")
     for number in range(adapters):
         device = root / f"sys/devices/pci0000:{number:02x}/0000:{number:02x}:00.0"
         links = {"net": f"eth{number}", "infiniband": f"mlx5_{number}"}
@@ -31,6 +34,8 @@ def make_tree(root: Path, adapters: int = ADAPTERS, clock: str = "tsc") -> Path:
                 / name,
                 "0",
             )
+        write(device / "infiniband" / links["infiniband"] / "ports/1/state", "4: ACTIVE")
+        write(device / "infiniband" / links["infiniband"] / "ports/1/phys_state", "5: LinkUp")
     return root
 
 

@@ -21,6 +21,37 @@ def test_every_counter_of_every_adapter_is_read_with_its_link(tmp_path: Path) ->
     assert len(reading.counters) == 12 * ADAPTERS
     assert reading.counters["mlx5_3/1 link_downed"] == 7
     assert reading.counters["eth9 carrier_down_count"] == 0
+    assert reading.message == "read: kernel-log, links, clock-source, ports, memory"
+
+
+def test_a_counter_that_the_kernel_refuses_to_read_is_named_in_the_first_reading(tmp_path: Path) -> None:
+    root = make_tree(tmp_path, adapters=2)
+    (tmp_path / "log").write_text(log_of(3))
+    unreadable = counter(root, 1, "link_downed")
+    unreadable.unlink()
+    unreadable.mkdir()  # the read fails, for root too
+    state = counter(root, 0, "link_downed").parents[1] / "state"
+    state.unlink()
+    state.mkdir()
+    reading = HostHealth().next(Host(root, kernel_log=tmp_path / "log").read())
+    assert reading.status == "Unknown"
+    assert "not read: links: mlx5_1/1 link_downed: no figure" in reading.message
+    assert "not read: ports: this is no state of a port" in reading.message
+
+
+def test_a_port_that_stays_down_and_errors_of_memory_are_faults_of_the_tree(tmp_path: Path) -> None:
+    root = make_tree(tmp_path, adapters=2)
+    (tmp_path / "log").write_text(log_of(3))
+    host, health = Host(root, kernel_log=tmp_path / "log"), HostHealth()
+    assert health.next(host.read()).status == "False"
+    (counter(root, 1, "link_downed").parents[1] / "state").write_text("1: DOWN\n")
+    (root / "sys/devices/system/edac/mc/mc1/ue_count").write_text("2\n")
+    reading = [health.next(host.read()) for _ in range(2)][-1]
+    assert reading.status == "True"
+    assert reading.message == (
+        "mlx5_1/1 state is 1: DOWN, it was 4: ACTIVE -> reseat or replace the cable; "
+        "mc1 ue_count is 2 -> replace the memory module"
+    )
 
 
 def test_missing_sources_are_not_read(tmp_path: Path) -> None:

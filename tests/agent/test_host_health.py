@@ -10,14 +10,16 @@ from orchestrator.agent.host_health import (
     KERNEL_LOG,
     LASTING_FAULT,
     LINKS,
+    MEMORY,
     NO_FAULT,
     NOT_READ,
+    PORTS,
     HostHealth,
     HostReading,
 )
 
 BOOT = "<5>[    0.000000] Linux version 6.8.0-51-generic\n<6>[    1.200000] NFS: Registering the id_resolver key type\n"
-MEMORY = "<0>[ 100.000000] EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0\n"
+ERROR = "<0>[ 100.000000] EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0\n"
 SILENT = "<3>[ {}.000000] nfs: server 10.0.0.5 not responding, still trying\n"
 PORT = "/sys/class/infiniband/mlx5_0/ports/1/counters"
 
@@ -44,7 +46,7 @@ def test_a_good_host_has_no_fault_and_its_counters_are_kept() -> None:
 
 def test_an_error_of_memory_is_a_fault_at_once_also_after_the_log_has_lost_it() -> None:
     health = HostHealth()
-    reading = after(texts(BOOT + MEMORY), health=health)
+    reading = after(texts(BOOT + ERROR), health=health)
     assert (reading.status, reading.reason) == ("True", LASTING_FAULT)
     assert reading.faults[KERNEL_LOG] == (
         "memory error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0 (1 times) -> replace the memory module",
@@ -93,7 +95,7 @@ def test_a_missing_link_or_one_that_does_not_count_is_not_read() -> None:
     missing = after(texts(), texts(links=other))
     assert (missing.status, missing.reason) == ("Unknown", NOT_READ)
     assert missing.message == "not read: links: mlx5_0/1 is missing"
-    silent = after(texts(downed="N/A (no PMA)"), texts(downed="N/A (no PMA)"))
+    silent = after(texts(downed="N/A (no PMA)"))
     assert silent.unread == {LINKS: "mlx5_0/1 link_downed: no figure"}
 
 
@@ -143,6 +145,58 @@ def test_a_fault_that_the_agent_before_it_found_ends_as_its_own_does() -> None:
     assert after(*[texts()] * (GOOD_READINGS - 1), health=health).status == "False"
     lasting = HostHealth((LASTING_FAULT, "memory error"))
     assert after(*[texts()] * (3 * GOOD_READINGS), health=lasting).reason == LASTING_FAULT
+
+
+STATE = "/sys/class/infiniband/mlx5_0/ports/1/state"
+EDAC = "/sys/devices/system/edac/mc/mc0"
+
+
+def of_parts(*, ports: str = "", memory: str = "") -> HostTexts:
+    """Return the texts of a good host with these states of ports and counters of memory."""
+    good = texts()
+    return HostTexts(good.kernel_log, good.links, good.clock_source, Text(ports), Text(memory))
+
+
+def test_a_port_that_is_down_for_two_readings_is_a_fault_until_it_is_up_again() -> None:
+    up, down = of_parts(ports=f"{STATE}:4: ACTIVE\n"), of_parts(ports=f"{STATE}:1: DOWN\n")
+    assert after(down, down).status == "False", "the port is not in use"
+    assert after(up, down).status == "False"
+    health = HostHealth()
+    reading = after(up, down, down, down, health=health)
+    assert reading.faults == {
+        PORTS: ("mlx5_0/1 state is 1: DOWN, it was 4: ACTIVE -> reseat or replace the cable",)
+    }
+    assert after(*[up] * GOOD_READINGS, health=health).status == "False"
+
+
+@pytest.mark.parametrize(
+    ("counts", "finding"),
+    [
+        ([(0, 0), (0, 9), (0, 18), (0, 27)], ""),
+        ([(0, 500), (0, 500), (0, 500)], ""),
+        ([(0, 0), (0, 10), (0, 20)], "mc0 ce_count: +10 -> replace the memory module"),
+        ([(0, 0), (1, 0), (1, 0)], "mc0 ue_count is 1 -> replace the memory module"),
+    ],
+)
+def test_errors_that_edac_counts(counts: list[tuple[int, int]], finding: str) -> None:
+    readings = [
+        of_parts(memory=f"{EDAC}/ue_count:{uncorrected}\n{EDAC}/ce_count:{corrected}\n")
+        for uncorrected, corrected in counts
+    ]
+    assert after(*readings).faults == ({MEMORY: (finding,)} if finding else {})
+
+
+@pytest.mark.parametrize(
+    ("reading", "fact"),
+    [
+        (of_parts(ports=f"{STATE}:not read (Invalid argument)\n"), PORTS),
+        (of_parts(ports=f"{STATE}:ACTIVE\n"), PORTS),
+        (of_parts(memory=f"{EDAC}/ue_count:many\n"), MEMORY),
+    ],
+)
+def test_a_state_or_count_that_is_not_understood_is_not_read(reading: HostTexts, fact: str) -> None:
+    state = after(reading)
+    assert (state.status, list(state.unread)) == ("Unknown", [fact])
 
 
 def test_unknown_lines_of_hardware_are_counted() -> None:

@@ -5,10 +5,9 @@ from typing import Final
 
 from tests.validation import host_doubles as doubles
 from tests.validation.host_doubles import FakeHosts, Output
+from tests.validation.host_judgements import NAMES, ROWS, SICK, last
+from validation.catalogue.kill_matrix import load_mutants
 
-NAMES: Final = ("n1", "n2")
-"""The names of the nodes in the double of a cluster."""
-SICK: Final = "n2"
 SIGALRM: Final = 142
 """The exit code that a shell reports for a program ended by its own time limit."""
 XID: Final = (
@@ -22,13 +21,6 @@ def without_a_gpu() -> str:
     text = doubles.nvidia_smi(SICK)
     start, end = text.rindex("    <gpu id"), text.rindex("    </gpu>") + len("    </gpu>\n")
     return (text[:start] + text[end:]).replace("<attached_gpus>8", "<attached_gpus>7")
-
-
-def last(text: str, old: str, new: str) -> str:
-    """Return the text with the last occurrence of `old` replaced."""
-    before, middle, after = text.rpartition(old)
-    assert middle
-    return before + new + after
 
 
 def hosts_with(tool: str, text: str, **more: object) -> Callable[[], FakeHosts]:
@@ -108,6 +100,7 @@ SMI: Final = doubles.nvidia_smi(SICK)
 TOPOLOGY: Final = (doubles.RECORDED / "topology-dgx1.txt").read_text()
 ETHTOOL: Final = (doubles.RECORDED / "ethtool-2x400.txt").read_text()
 HOST_DEFECTS: Final[Mapping[str, Callable[[], FakeHosts]]] = {
+    **{mutant.name: ROWS[mutant.name].hosts for mutant in load_mutants() if mutant.name in ROWS},
     "host-lacks-a-gpu": hosts_with("nvidia-smi", without_a_gpu()),
     "other-driver": hosts_with("nvidia-smi", SMI.replace("580.82.09", "580.65.06")),
     "uncorrected-errors": hosts_with(

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
 
 from second_judge_drift import of_run as of_drift  # type: ignore[import-not-found]
-from second_judge_gpus import SILENT, leaves, says, spoken_of  # type: ignore[import-not-found]
+from second_judge_gpus import SICK, SILENT, leaves, says, spoken_of  # type: ignore[import-not-found]
 from second_judge_groups import of_events as of_groups  # type: ignore[import-not-found]
 from second_judge_kernel import of_log  # type: ignore[import-not-found]
+from second_judge_lines import odd  # type: ignore[import-not-found]
 
 Json = dict[str, Any]
 Found = list[str]
@@ -102,6 +103,7 @@ class Hosts:
                 try:
                     values[host["name"]] = reader(runs[which]["output"])
                     self.read_any = True
+                    self.bad += ["INCONCLUSIVE"] if odd(tool, runs[which]["output"], SICK) else []
                 except (Unreadable, ValueError, KeyError, TypeError, AttributeError, ET.ParseError):
                     self.bad.append("ERROR")
         return values
@@ -179,6 +181,7 @@ def read_cards(text: str) -> tuple[str, int, list[Card]]:
         raise Unreadable
     driver = (root.findtext("driver_version") or "").strip()
     beside = ET.Element("beside")
+    beside.extend([words_of(root)] if (root.text or "").strip() else [])
     for child in root:
         if child.tag != "gpu":
             beside.append(child)
@@ -191,6 +194,13 @@ def read_cards(text: str) -> tuple[str, int, list[Card]]:
     if said and cards:
         cards[0].said.extend(said)
     return driver, number(root, "attached_gpus") or 0, cards
+
+
+def words_of(node: ET.Element) -> ET.Element:
+    """Return an element with the text at the beginning of a node."""
+    element = ET.Element("text")
+    element.text = node.text
+    return element
 
 
 def read_documents(text: str) -> list[list[Card]]:
@@ -231,7 +241,8 @@ def read_card(gpu: ET.Element) -> Card:
     active = [
         one.tag for one in (reasons if reasons is not None else []) if (one.text or "").strip() == "Active"
     ]
-    every = list(dict.fromkeys(leaves(gpu)))
+    own = [(("text",), (gpu.text or "").strip())] if (gpu.text or "").strip() else []
+    every = list(dict.fromkeys([*own, *leaves(gpu)]))
     texts = {"/".join(path): text for path, text in reversed(every)}
     slow = ("_hw_slowdown", "_hw_thermal_slowdown", "_hw_power_brake_slowdown", "_sw_thermal_slowdown")
     waiting = (
@@ -370,7 +381,20 @@ def state(hosts: Hosts) -> Found:
                 found.append("INCONCLUSIVE")
     if any(spoken != same[0] for same in kinds.values() for spoken in same):
         found.append("INCONCLUSIVE")
-    return found
+    settings: dict[tuple[str, str, str], set[str]] = {}
+    for driver, _, here in of_hosts.values():
+        for card in here:
+            for path, text in card.texts.items():
+                if re.fullmatch(SAME, path) and text not in SILENT:
+                    settings.setdefault((driver, card.same[0], path), set()).add(text)
+    return [*found, *("INCONCLUSIVE" for texts in settings.values() if len(texts) > 1)]
+
+
+SAME = (
+    r"(max_clocks|applications_clocks|default_applications_clocks)/\w+|bar1_memory_usage/total|c2c_mode"
+    r"|addressing_mode|gsp_firmware_version|gpu_virtualization_mode/virtualization_mode"
+    r"|(gpu_)?power_readings/(min|max|default)_power_limit"
+)
 
 
 def memory(hosts: Hosts) -> Found:
@@ -436,7 +460,9 @@ def read_nvlinks(text: str) -> tuple[dict[int, dict[int, float]], bool]:
         elif links and (match := re.match(r"\s+Link (\d+): (.+)", line)):
             words = match[2].strip()
             rate = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT])B/s", words)
-            if rate:
+            if int(match[1]) in here:
+                odd = True
+            elif rate:
                 here[int(match[1])] = round(
                     float(rate[1]) * {"K": 0.001, "M": 1, "G": 1000, "T": 1000_000}[rate[2]]
                 )
@@ -515,7 +541,7 @@ LINK_USE = (
 
 
 def read_link_errors(text: str) -> tuple[list[str], int]:
-    """Return the verdict on each line below a GPU, and the number of links. Of one counter, the last value counts."""
+    """Return the verdict on each line below a GPU, and the number of links."""
     found: dict[str, str] = {}
     links: set[tuple[str, str]] = set()
     gpu = ""
@@ -530,7 +556,9 @@ def read_link_errors(text: str) -> tuple[list[str], int]:
             else:
                 known = re.fullmatch(LINK_ERRORS, name) and name != "CRC Error" and value.isdecimal()
                 verdict = "FAIL" if known else "INCONCLUSIVE"
-            found[f"{gpu} {match[1]} {name}"] = verdict
+            place = f"{gpu} {match[1]} {name}"
+            is_use = re.fullmatch(LINK_USE, name) is not None
+            found[place] = "INCONCLUSIVE" if place in found and not is_use else verdict
         elif line.strip():
             found[line.strip()] = "INCONCLUSIVE"
     if not gpu:
@@ -622,8 +650,14 @@ def load(hosts: Hosts) -> Found:
         for name in ("average_power_draw", "power_draw", "instant_power_draw")
     ]
     for name, readings in loads.items():
-        least = next((host["gpus"] for host in hosts.site["hosts"] if host["name"] == name), 0)
+        nothing = {"gpus": 0, "model": ""}
+        host = next((host for host in hosts.site["hosts"] if host["name"] == name), nothing)
+        least, system = host["gpus"], hosts.system(host) or {}
+        busy = {card.bus for cards in readings for card in cards if not card.idle}
+        if busy and any(card.bus not in busy for cards in readings for card in cards):
+            found.append("INCONCLUSIVE")
         for cards in readings:
+            found += [power(card, system.get("powerLimitWatts", 0)) for card in cards]
             found += fails(bool(least) and len(cards) != least)
             for card in cards:
                 found += [verdict for about, verdict in card.said if about != "pcie"]
@@ -674,7 +708,7 @@ def read_ports(text: str) -> list[Json]:
             firmware = value
         elif match := re.fullmatch(r"Port (\d+)", key, re.IGNORECASE):
             ports.append({"name": f"{adapter}/{int(match[1])}", "firmware": firmware})
-        elif colon and ports and key in OF_PORT:
+        elif colon and ports and key in OF_PORT and key not in ports[-1]:
             ports[-1][key] = value
         elif line.strip() and not (colon and key in OF_ADAPTER):
             odd.append(len(ports))
@@ -732,6 +766,8 @@ def read_faces(text: str) -> dict[str, dict[str, str]]:
     key = ""
     for line in text.splitlines():
         if match := re.fullmatch(r"Settings for (\S+):", line.strip()):
+            if match[1] in faces:
+                raise Unreadable
             here, key = {}, ""
             faces[match[1]] = here
             continue
@@ -752,7 +788,12 @@ def interfaces(hosts: Hosts) -> Found:
         for face, words in faces.items():
             match = re.fullmatch(r"(\d+)(M|G)b/s", words.get("Speed", ""))
             speed = int(match[1]) * (1000 if match[2] == "G" else 1) if match else None
-            link = {"yes": True, "no": False}.get(words.get("Link detected", ""))
+            link = {
+                "yes": True,
+                "no": False,
+                "no (No cable)": False,
+                "no (Autoneg, No partner detected)": False,
+            }.get(words.get("Link detected", ""))
             facts[name][face] = (speed, link, words.get("Duplex", ""))
             found += fails(bool(link) and words.get("Duplex") == "Half")
             if link is False:
@@ -828,11 +869,16 @@ def clock_source(hosts: Hosts) -> Found:
     return [verdicts.get(source, "INCONCLUSIVE") for source in of_hosts.values()]
 
 
-def read_addresses(text: str) -> list[tuple[int, list[str]]]:
+def read_addresses(text: str) -> list[tuple[int, list[str], Json]]:
+    """Return the MTU, the addresses and all words of each interface."""
     faces = []
-    for face in json.loads(text):
+    every = json.loads(text)
+    if len({face["ifname"] for face in every}) < len(every):
+        raise Unreadable
+    for face in every:
         known = [str(info["local"]) for info in face.get("addr_info", []) if info.get("local")]
-        faces.append((face["mtu"], [str(ipaddress.ip_address(address)) for address in known]))
+        addresses = [str(ipaddress.ip_address(address)) for address in known]
+        faces.append((face["mtu"], addresses, face))
     return faces
 
 
@@ -854,14 +900,23 @@ def mtu(hosts: Hosts) -> Found:
         for here in faces.values():
             for network in map(ipaddress.ip_network, site["networks"]):
                 inside = [
-                    size for size, ips in here if any(ipaddress.ip_address(ip) in network for ip in ips)
+                    (size, face)
+                    for size, ips, face in here
+                    if any(ipaddress.ip_address(ip) in network for ip in ips)
                 ]
-                found += fails(not inside or min(inside) < site["mtu"])
+                found += fails(not inside or min(size for size, _ in inside) < site["mtu"])
+                used = {face["ifname"] for _, face in inside} | {face.get("link") for _, face in inside}
+                below = [
+                    face
+                    for _, _, face in here
+                    if {face["ifname"], face.get("master", "")} & (used - {None, ""})
+                ]
+                found += fails(any(face.get("operstate", "") not in {"", "UP", "UNKNOWN"} for face in below))
     if not site["servers"] or not site["mtu"]:
         return [*found, "INCONCLUSIVE"]
     for here in pings.values():
         came = [here.get(server, (0, 0)) for server in site["servers"]]
-        found += fails(any(not sent or back < sent for sent, back in came))
+        found += fails(any(sent < 3 or back < sent for sent, back in came))
     return found + (["INCONCLUSIVE"] if site["otherVlans"] and pings else [])
 
 
@@ -896,6 +951,7 @@ def mounts(hosts: Hosts) -> Found:
             server = source.rpartition(":/")[0].strip("[]")
             foreign = bool(site["servers"]) and server not in site["servers"]
             incomplete = not all(has_option(shown, option) for option in site["mountOptions"])
+            incomplete |= "ro" in shown and "ro" not in site["mountOptions"]
             found += fails(directory not in here or foreign or incomplete)
     return found
 
@@ -928,6 +984,7 @@ class Reduce(NamedTuple):
     cards: list[str]
     rows: list[tuple[int, float, float | None]]
     whole: bool
+    beyond: int
 
 
 def read_reduce(text: str) -> Reduce:
@@ -966,8 +1023,10 @@ def read_reduce(text: str) -> Reduce:
         rows.append((int(words[0]), min(rates), wrong))
     if not rows:
         raise Unreadable
-    ended = any(line.startswith("# Avg bus bandwidth") for line in lines)
-    return Reduce([match[1] for line in lines if (match := device.match(line))], rows, ended)
+    totals = [int(match[1]) for match in bounds if match]
+    ended = bool(totals) and any(line.startswith("# Avg bus bandwidth") for line in lines)
+    cards = [match[1] for line in lines if (match := device.match(line))]
+    return Reduce(cards, rows, ended, totals[0] if totals else 0)
 
 
 def nccl(hosts: Hosts) -> Found:
@@ -977,15 +1036,15 @@ def nccl(hosts: Hosts) -> Found:
             continue
         run, system = runs[host["name"]], hosts.system(host)
         least = hosts.threshold("nccl-all-reduce", run.cards, system["fabric"] if system else "")
-        at_size = [row for row in run.rows if least and row[0] == least["sizeBytes"]][:1]
-        if any(row[2] for row in run.rows):
+        at_size = [row for row in run.rows if least and row[0] == least["sizeBytes"]]
+        if any(row[2] for row in run.rows) or run.beyond:
             found.append("FAIL")
         elif not run.whole or (least and (not at_size or any(row[2] is None for row in run.rows))):
             found.append("ERROR")
         elif least is None:
             found.append("INCONCLUSIVE")
         else:
-            found += fails(at_size[0][1] < least["atLeast"])
+            found += fails(min(row[1] for row in at_size) < least["atLeast"])
     rates = {name: int(max(run.rows, key=lambda row: row[0])[1] * 1000) for name, run in runs.items()}
     kinds = {name: hosts.model(name) for name in rates}
     return [*found, *(["FAIL"] if slower(rates, kinds, 90) else [])]
@@ -1072,8 +1131,11 @@ def burn_in(hosts: Hosts) -> Found:
 def read_counters(text: str) -> dict[str, int | None]:
     counters: dict[str, int | None] = {}
     for line in text.splitlines():
-        is_absent = ":N/A" in line
-        path, _, value = line.strip().partition(":N/A") if is_absent else line.strip().rpartition(":")
+        if re.fullmatch(r"grep: .*: No such file or directory", line):
+            continue
+        text = re.sub(r"^grep: (\S+): (.+)", r"\1:N/A (\2)", line.strip())
+        is_absent = ":N/A" in text
+        path, _, value = text.partition(":N/A") if is_absent else text.rpartition(":")
         net = re.fullmatch(r"/sys/class/net/[^/]+/device/net/([^/]+)/(?:statistics/)?(\w+)", path)
         rdma = re.fullmatch(r"/sys/class/infiniband/([^/]+)/ports/(\d+)/counters/(\w+)", path)
         match = net or rdma

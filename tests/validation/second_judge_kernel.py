@@ -18,7 +18,7 @@ FATAL = re.compile(
     r"|broken device, retraining|retraining failed|after \w+; giving up$"
     r"|\[Hardware Error\]: .*(?:[Uu]ncorrect|\bPCC\b)|severity: (?:fatal|recoverable)|mce: .*(?:[Uu]ncorrect|[Ff]atal)"
     r"|Bank \d+: [2367abefABEF][0-9a-fA-F]{15}\b|NMI: (?:PCI system|IOCK) error|NMI received for unknown reason"
-    r"|critical temperature reached|(?:Core|Package) temperature above threshold"
+    r"|[Cc]ritical temperature reached|(?:Core|Package) temperature (?:is )?above threshold"
     r"|mlx[45]_\w+\b.*(?:[Hh]igh [Tt]emperature|limited by .* PCIe|event\[error\]|health compromised|assert_var"
     r"|[Ff]atal (?:reported )?error|device is in error|internal error|syndrome|firmware .*(?:failed|hang|dead)"
     r"|timed? ?out|timeout|[Ii]nsufficient power|TX queue stall)|NETDEV WATCHDOG: .*timed out"
@@ -41,19 +41,22 @@ WATCHED = re.compile(
     r"|\bAER: |\bDPC: |PCIe Bus Error|\bpciehp: |\bpcieport\b|\bmlx[45]_|^nfs\w*:|\bNFS\w*:|\bRPC: |\brpc_\w+:"
     r"|\blockd: |\bGHES: |\bCPER: |\bBERT: |\bRAS: |[Ss]oft.offlin|\binfiniband\b|^ib_core: |Out of memory: "
     r"|BAR [0-5](?:: .*no space for \[mem| \[mem [^]]*\]: can't assign)|available PCIe bandwidth, limited by"
-    r"|\bnv_peer_mem\b|Marking clocksource 'tsc' as unstable|irq \d+: nobody cared|WARNING: CPU: "
-    r"|page allocation failure: |hardware is capping power"
+    r"|\bnv_peer_mem\b|Marking (?:clocksource 'tsc' as|TSC) unstable|irq \d+: nobody cared|WARNING: CPU: "
+    r"|page allocation failure: |hardware is capping power|critical [\w ]+ error, dev "
 )
 OTHERS = re.compile(
-    r"\bbnxt_en\b|\bnvme\b|\bEXT4-fs\b|\bXFS\b|\bDMAR\b|\bAMD-Vi\b|\bgdrdrv\b|\barm-smmu|\bnvidia-fs"
+    r"\bbnxt_en\b|\bnvme(?:\d\w*)?\b|\bEXT4-fs\b|\bXFS\b|\bDMAR\b|\bAMD-Vi\b|\bgdrdrv\b|\barm-smmu|\bnvidia-fs"
     r"|^ata\d|^md\d*[:/]|^device-mapper: |\bmegaraid_sas\b|\bmpt[23]sas|\bsmartpqi\b|\bLustre|\bLNet"
-    r"|\b(?:lib)?ceph: |^ib\d+: |^(?:ice|i40e|ixgbe|igb|igc|tg3|bnx2x|be2net|qede|ena|efa|irdma|vfio-pci) [0-9a-f]{4}:"
+    r"|\b(?:lib)?ceph: |^ib\d+: |^(?:ice|i40e|ixgbe|igb|igc|tg3|bnx2x|be2net|qede|ena|efa|irdma|vfio-pci"
+    r"|e1000e|r8169|cxgb4|mpi3mr) [0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
+    r"|^sd [\d:]+: |^scsi |^bond\w*: |\bipmi_\w+|\bIPMI\b|^ib_\w+: |^systemd\[1\]: .*(?i:nvidia)"
 )
 SICK_WORDS = re.compile(
     r"error|fail|fatal|\bfault|time[d]? ?out|fallen|\blost\b|uncorrect|corrupt|unhealthy|degrad|not respond|assert|hung"
     r"|stuck|panic|invalid|unable|cannot|can't|could not|overheat|over.?temp|high temp|throttl|abort|\bdead\b|\bdown\b"
     r"|exceed|unplugged|\bwarn|critical|violation|\bbad\b|denied|unexpected|unknown|unsupported|inaccessible|compromised"
-    r"|alarm|poison|reset|event 0x|unresponsive|exception|\bhang\b|issue detected",
+    r"|alarm|poison|reset|event 0x|unresponsive|exception|\bhang\b|issue detected|incorrect|BMC returned|offline"
+    r"|speed changed to 0",
     re.IGNORECASE,
 )
 MILD = re.compile(
@@ -63,6 +66,7 @@ MILD = re.compile(
     r"|\[ ?\d+\] (?:Receiver Error|Bad [DT]LL?P|Replay Timer Timeout|RELAY_NUM Rollover)"
     r"|(?:Core|Package) temperature/speed normal|Memory cgroup out of memory: "
     r"|available PCIe bandwidth, limited by 2\.5 "
+    r"|link status (?:up|down)(?: again)? (?:for|after) |Warning: No 802\.3ad response from the link partner"
 )
 HEALTHY = r"""
 NVRM: loading NVIDIA UNIX (?:Open )?(?:\w+ )?Kernel Module(?: for \w+)? +\d[\d.]*<build>
@@ -124,6 +128,8 @@ nvme nvme\d+: Shutdown timeout set to \d+ seconds
 nvme nvme\d+: missing or invalid SUBNQN field\.
 EXT4-fs \(\S+\): (?:re-)?mounted .*
 ata\d+: SATA link down \(SStatus \w+ SControl \w+\)
+bond\w*: \(slave \S+\): Enslaving as an? (?:active|backup) interface with an? (?:up|down) link
+ipmi_si: Unable to find any System Interface\(s\)
 """
 PARTS = {
     "<bus>": r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]",
@@ -172,6 +178,9 @@ BOND = re.compile(
 )
 
 
+CARRIER = re.compile(r"(\S+): (now running without any active interface|active interface up) ?!?")
+
+
 def links_down(messages: list[str]) -> bool:
     """Return whether the last message on a cable or link reports it as down. A cable that was never connected does not
     count.
@@ -185,6 +194,8 @@ def links_down(messages: list[str]) -> bool:
             others.setdefault((match[1], match[2]), []).append(match[3].lower())
         elif match := BOND.fullmatch(message):
             history.setdefault((match[1], match[2] or match[4]), []).append(match[3])
+        elif match := CARRIER.fullmatch(message):
+            history.setdefault((match[1], ""), []).append("up" if match[2].endswith("up") else "down")
     up = {"plugged", "up", "ACTIVE"}
     lost = [words[-1] == "down" and "up" in words for words in others.values()]
     lost += [
@@ -210,7 +221,7 @@ def unheard(messages: list[str], text: str) -> list[bool]:
         mild = (
             is_mild
             or (mild and "error status/mask=" in message)
-            or any(pattern.fullmatch(message) for pattern in (LINK, OTHER_LINK, BOND))
+            or any(pattern.fullmatch(message) for pattern in (LINK, OTHER_LINK, BOND, CARRIER))
         )
         too_many = (modules >= 10 and bool(re.search(r"EDAC .*: \d+ CE\b", message))) or (
             links > 80 and bool(re.search(r"PCIe Bus Error: severity=Correct(?:ed|able)", message))

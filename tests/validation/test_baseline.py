@@ -13,7 +13,7 @@ from tests.validation.host_doubles import NAMES, nccl, nvidia_smi
 from tests.validation.replay import assert_second_judge_agrees
 from tests.validation.report.log_changes import Json
 from tests.validation.report.test_trend import record_of
-from tests.validation.test_hosts_over_ssh import Site, steps, two_hosts
+from tests.validation.test_hosts_over_ssh import Site, hosts_over_ssh, steps
 from validation.report import log, record
 from validation.report.assemble import assemble
 from validation.report.redact import redact
@@ -31,7 +31,7 @@ def muster(*arguments: object) -> subprocess.CompletedProcess[str]:
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the record of a healthy site with the rate of NCCL."""
     folder = tmp_path_factory.mktemp("site")
-    with two_hosts(folder) as healthy:
+    with hosts_over_ssh(folder) as healthy:
         healthy.validate(folder / "recorded", "--host-test", "nccl")
     assert steps(folder / "recorded")[DRIFT] == (
         "INCONCLUSIVE",

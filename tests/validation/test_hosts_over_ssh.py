@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,7 @@ class Site:
                 "model": "dgx-1",
                 "roles": ["gpu"],
             }
-        self.use_key(servers["dgx1-1"].key_file)
+        self.use_key(next(iter(servers.values())).key_file)
 
     def use_key(self, key: Path) -> None:
         """Let the site file name this key, which all servers accept."""
@@ -143,10 +143,10 @@ class Site:
 
 
 @contextlib.contextmanager
-def two_hosts(directory: Path) -> Iterator[Site]:
-    """Start the servers of two hosts, whose files are in the directory."""
+def hosts_over_ssh(directory: Path, names: Sequence[str] = NAMES) -> Iterator[Site]:
+    """Start the servers of these hosts, whose files are in the directory."""
     with ExitStack() as stack:
-        hosts = {name: Host(directory / "hosts" / name, name) for name in NAMES}
+        hosts = {name: Host(directory / "hosts" / name, name) for name in names}
         servers = {}
         for name, host in hosts.items():
             (directory / name).mkdir()
@@ -156,7 +156,7 @@ def two_hosts(directory: Path) -> Iterator[Site]:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    with two_hosts(tmp_path) as site:
+    with hosts_over_ssh(tmp_path) as site:
         yield site
 
 

@@ -28,8 +28,7 @@ def inventory(readings: Readings) -> list[Judgement]:
     hosts, declared = readings.gpus(), {host.name: host.gpus for host in readings.scope.site.hosts}
     known = {name: host for name, host in hosts.items() if declared[name]}
     judgements = [
-        judge_inventory({name: host}, expected_hosts=1, gpus_per_host=declared[name])
-        for name, host in sorted(known.items())
+        judge_inventory({name: host}, gpus_per_host=declared[name]) for name, host in sorted(known.items())
     ]
     unknown = sorted(hosts.keys() - known.keys())
     if unknown:

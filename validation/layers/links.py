@@ -18,6 +18,9 @@ class _Address(msgspec.Struct, frozen=True):
 class _Interface(msgspec.Struct, frozen=True):
     ifname: str
     mtu: int
+    operstate: str = ""
+    link: str | None = None
+    master: str = ""
     addr_info: list[_Address] = []
 
 
@@ -40,7 +43,7 @@ def read_ibstat(text: str) -> list[Port]:
             ports.append({"adapter": adapter, "port": match[1], "firmware": firmware})
             unknown.append(before)
             before = []
-        elif colon and ports and key in _OF_PORT:
+        elif colon and ports and key in _OF_PORT and key not in ports[-1]:
             ports[-1][key] = value
         elif line.strip() and not (colon and key in _OF_ADAPTER):
             (unknown[-1] if ports else before).append(line.strip())
@@ -78,10 +81,16 @@ def read_networks(text: str) -> dict[str, Interface]:
         interfaces = msgspec.json.decode(text, type=list[_Interface])
     except msgspec.DecodeError as error:
         raise LayerError(f"ip -json: {error}") from error
+    if len({face.ifname for face in interfaces}) < len(interfaces):
+        raise LayerError("ip -json: two interfaces have the same name")
     try:
         return {
             face.ifname: Interface(
-                face.mtu, [str(ip_address(info.local)) for info in face.addr_info if info.local]
+                face.mtu,
+                [str(ip_address(info.local)) for info in face.addr_info if info.local],
+                face.operstate,
+                face.link or "",
+                face.master,
             )
             for face in interfaces
         }
@@ -105,21 +114,23 @@ def _port(fields: dict[str, str], unknown: list[str]) -> Port:
 
 
 _SPEEDS: Final = {"Mb/s": 1, "Gb/s": 1000}
-_YES: Final = {"yes": True, "no": False}
+_YES: Final = {"yes": True, "no": False, "no (No cable)": False, "no (Autoneg, No partner detected)": False}
+"""The texts after `Link detected`. Other reasons for no link, such as `Overheat`, are faults."""
 
 
 def read_ethtool(text: str) -> list[Ethernet]:
     """Return the interfaces, in order.
 
-    If an interface is described twice, the last description counts. Raises LayerError if there is no interface.
+    Raises LayerError if there is no interface, or one is described twice.
     """
     fields: dict[str, dict[str, str]] = {}
     of_one: dict[str, str] = {}
     key = ""
     for line in text.splitlines():
         if match := re.fullmatch(r"Settings for (\S+):", line.strip()):
+            if match[1] in fields:
+                raise LayerError(f"ethtool: {match[1]} is described twice")
             of_one, key = fields.setdefault(match[1], {}), ""
-            of_one.clear()
             continue
         name, colon, value = (part.strip() for part in line.partition(":"))
         key = name if colon else key

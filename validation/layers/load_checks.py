@@ -17,7 +17,7 @@ from validation.judge.hosts.host_facts import (
 )
 from validation.judge.hosts.host_layer import DeclaredHost, system_of
 from validation.judge.hosts.host_load import judge_load
-from validation.judge.hosts.host_runs import MEASURED_FIO_GRACE_MS, judge_duration
+from validation.judge.hosts.host_runs import MEASURED_FIO_GRACE_MS, judge_duration, judge_power
 from validation.judge.hosts.host_storage import judge_burn_in, judge_mounts
 from validation.judge.verdict import Verdict
 from validation.layers import groups, tools
@@ -115,6 +115,14 @@ def load(readings: Readings) -> list[Judgement]:
     silent = [host.name for host in readings.scope.site.hosts if host.gpus and host.name not in samples]
     gpus = {host.name: host.gpus for host in readings.scope.site.hosts}
     judgements = judge_load(samples, readings.models(), gpus) if samples else []
+    for name, of_host in sorted(samples.items()):
+        for sample in of_host:
+            limits = judge_power({name: sample}, readings.scope.site.hosts, readings.scope.systems)
+            judgements += [
+                Judgement(one.verdict, f"under load: {one.reason}")
+                for one in limits
+                if one.verdict != Verdict.PASS
+            ]
     if silent and not readings.problems:
         reason = (
             f"not read under load, as no load ran: {', '.join(silent)}; --host-test nccl puts one on them"

@@ -37,6 +37,7 @@ def read_nccl(text: str) -> NcclRun:
     bounds = next((match for line in lines if (match := _BOUNDS.match(line))), None)
     columns = _columns(lines)
     is_right = bounds is not None and bounds.groups() == ("0", "OK")
+    out_of_bounds = int(bounds[1]) if bounds is not None else 0
     rows = [_row(line.split(), columns, is_right=is_right) for line in lines if _ROW.match(line)]
     if not rows:
         raise LayerError("nccl-tests: no row of results")
@@ -46,7 +47,8 @@ def read_nccl(text: str) -> NcclRun:
         devices=[match["model"] for match in devices],
         hosts=len({match["host"] for match in devices}),
         rows=rows,
-        is_whole=any(line.startswith("# Avg bus bandwidth") for line in lines),
+        is_whole=bounds is not None and any(line.startswith("# Avg bus bandwidth") for line in lines),
+        out_of_bounds=out_of_bounds,
     )
 
 

@@ -51,7 +51,8 @@ def _read(text: str) -> HostGpus:
     if root.tag != "nvidia_smi_log":
         raise LayerError(f"nvidia-smi: the document is a {root.tag}")
     beside = [found for child in root if child.tag != "gpu" for found in _leaf(child, "")]
-    stray = [("text", tail) for child in root if (tail := (child.tail or "").strip())]
+    texts = [root.text, *(child.tail for child in root)]
+    stray = [("text", text.strip()) for text in texts if text and text.strip()]
     stray += [("comment", words.strip()) for words in _COMMENT.findall(text)]
     return HostGpus(
         driver=_text(root, "driver_version"),
@@ -82,7 +83,8 @@ def read_samples(text: str) -> list[HostGpus]:
 
 
 def _gpu(gpu: ET.Element) -> HostGpu:
-    elements = list(dict.fromkeys(_leaves(gpu, "")))
+    beside = [("text", gpu.text.strip())] if gpu.text and gpu.text.strip() else []
+    elements = list(dict.fromkeys([*beside, *_leaves(gpu, "")]))
     active = {
         path.rpartition("/")[2].removeprefix("clocks_event_reason_")
         for path, text in elements

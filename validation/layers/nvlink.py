@@ -27,7 +27,9 @@ def read_links(text: str) -> NvLinks:
             links = gpus.setdefault(int(match[1]), {})
         elif gpus and (match := _LINK.match(line)):
             rate = _RATE.fullmatch(match[2].strip())
-            if rate is not None:
+            if int(match[1]) in links:
+                unknown.append(f"{line.strip()} (twice)")
+            elif rate is not None:
                 links[int(match[1])] = round(float(rate[1]) * _MBYTES[rate[2]])
             elif match[2].strip() in _OFF:
                 links[int(match[1])] = 0
@@ -48,7 +50,8 @@ def read_link_errors(text: str) -> dict[str, str]:
         if match := _GPU.match(line):
             gpu = f"GPU {match[1]}"
         elif gpu and (match := re.match(r"\s+Link (\d+): ([^:]+): (.*)", line)):
-            counts[f"{gpu} Link {match[1]} {match[2].strip()}"] = match[3].strip()
+            counter = f"{gpu} Link {match[1]} {match[2].strip()}"
+            counts[counter] = "?" if counter in counts else match[3].strip()
         elif line.strip():
             counts[line.strip()] = "?"
     if not gpu:

@@ -9,14 +9,16 @@ from hostfacts.errors import UnreadableOutput
 from orchestrator.progress import printable
 from validation.judge.check_verdict import Judgement
 from validation.judge.events import Event, ToolRan
-from validation.judge.hosts.host_facts import HostGpus
+from validation.judge.hosts.host_facts import HostGpus, some
 from validation.judge.hosts.host_layer import MISSING_TOOL, DeclaredHost, HostScope
 from validation.judge.verdict import Verdict
 from validation.layers import tools
 from validation.layers.bounds import UnreadableFigure, read_bounded
+from validation.layers.known_lines import unknown_lines
 from validation.layers.nvidia_smi import read_nvidia_smi, read_samples
 
 T = TypeVar("T")
+NOT_KNOWN: Final = "muster does not know this"
 _CRASHED: Final = re.compile(
     r"Segmentation fault|core dumped|\bAborted\b|Bus error|\bKilled\b"
     r"|[Cc](?:UDA|uda) (?:error|failure)|CUDA_ERROR_|\bECC error"
@@ -54,6 +56,7 @@ class Readings:
             try:
                 values[host.name] = read_bounded(parse, run.output)
                 self.outputs += 1
+                self.problems += _not_known(tool, host, run.output)
             except UnreadableFigure as error:
                 reason = f"{host.name}: {tool}: {error}"
                 self.problems.append(Judgement(Verdict.INCONCLUSIVE, reason))
@@ -105,6 +108,13 @@ class Readings:
     def gpus(self) -> dict[str, HostGpus]:
         """Return the GPUs of each host, from nvidia-smi."""
         return self.read("nvidia-smi", read_nvidia_smi)
+
+
+def _not_known(tool: str, host: DeclaredHost, output: str) -> list[Judgement]:
+    """Return the judgement on the lines and texts that muster does not know. Raises LayerError."""
+    unknown = read_bounded(lambda text: unknown_lines(tool, text), output)
+    lines = some([f"{host.name}: {tool}: {printable(line[:100])}" for line in unknown])
+    return [Judgement(Verdict.INCONCLUSIVE, f"{NOT_KNOWN}: {lines}")] if unknown else []
 
 
 def _ill_words(tool: str, host: DeclaredHost, output: str) -> list[Judgement]:

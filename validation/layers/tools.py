@@ -8,6 +8,7 @@ from typing import Final
 from hostfacts.clock import CLOCK_SOURCE
 from hostfacts.counters import COUNTERS
 from validation.judge.hosts.host_layer import MISSING_TOOL, DeclaredHost, HostSite
+from validation.judge.hosts.host_links import FRAMES
 from validation.judge.verdict import Verdict
 from validation.layers import groups
 
@@ -79,7 +80,7 @@ def _frames(site: HostSite, _host: DeclaredHost) -> str:
         return ""
     payload = site.mtu - PING_HEADER_BYTES
     servers = " ".join(shlex.quote(server) for server in site.servers)
-    return f"true; for a in {servers}; do ping -n -q -c 3 -W 2 -M do -s {payload} $a; done; true"
+    return f"true; for a in {servers}; do ping -n -q -c {FRAMES} -W 2 -M do -s {payload} $a; done; true"
 
 
 def _nccl(_site: HostSite, host: DeclaredHost) -> str:
@@ -169,7 +170,7 @@ TOOLS: Final = {
         Tool("lspci", "lspci", _lspci, as_root=True),
         Tool("interfaces", "ip", _fixed("ip -json address")),
         Tool("frames", "ping", _frames, usual_seconds=5),
-        Tool("counters", "grep", _fixed(f"grep -s -H . {' '.join(COUNTERS)}; true")),
+        Tool("counters", "grep", _fixed(f"grep -H . {' '.join(COUNTERS)} 2>&1; true")),
         Tool(
             "mounts",
             "findmnt",

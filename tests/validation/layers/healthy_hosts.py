@@ -81,7 +81,6 @@ def _varied(gpu: str, number: int, chance: random.Random) -> str:
         "memory_temp": f"{chance.randint(24, 70)} C",
         "average_power_draw": f"{chance.uniform(55, 140):.2f} W",
         "instant_power_draw": f"{chance.uniform(55, 140):.2f} W",
-        "sm_clock": f"{chance.choice([120, 345, 1410, 1980])} MHz",
         "gpu_util": f"{chance.choice([0, 0, 1, 36])} %",
         "used": f"{chance.randint(0, 500)} MiB",
         "sram_correctable": str(chance.choice([0, 0, 0, 1])),
@@ -95,6 +94,8 @@ def _varied(gpu: str, number: int, chance: random.Random) -> str:
     }
     for name, value in values.items():
         gpu = re.sub(rf"<{name}>(?!N/A)[^<]*<", f"<{name}>{value}<", gpu)
+    clock = f"{chance.choice([120, 345, 1410, 1980])} MHz"
+    gpu = re.sub(r"(<clocks>(?:(?!</clocks>).)*<sm_clock>)[^<]*", rf"\g<1>{clock}", gpu, flags=re.DOTALL)
     aggregate = re.compile(r"(<aggregate>.*?<dram_uncorrectable>)\d+", re.DOTALL)
     gpu = aggregate.sub(rf"\g<1>{uncorrected}", gpu)
     gpu = re.sub(r"<uuid>[^<]*", f"<uuid>GPU-{chance.randrange(16**8):08x}-{number}", gpu)

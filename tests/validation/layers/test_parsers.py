@@ -217,7 +217,7 @@ def test_ibstat() -> None:
 
 def test_interfaces() -> None:
     faces = read_networks(recorded("ip-address-6.1.json"))
-    assert faces["lo"] == Interface(65536, ["127.0.0.1", "::1"])
+    assert faces["lo"] == Interface(65536, ["127.0.0.1", "::1"], "UNKNOWN")
     assert faces["eth0"].mtu == 1400
     with pytest.raises(UnreadableOutput, match="ip -json"):
         read_networks('[{"ifname": "a", "mtu": 1, "addr_info": [{"local": "none"}]}]')

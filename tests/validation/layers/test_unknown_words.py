@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,18 +68,58 @@ def test_a_number_of_errors_that_is_not_known_is_named(name: str, count: int) ->
     assert f"new_{name} is '{count}'" in judge(("state",), "nvidia-smi", text)["state"].reason
 
 
+LINE_TOOLS = {
+    "kernel-log": "faults",
+    "counters": "links",
+    "nvlink": "nvlink",
+    "nvlink-errors": "nvlink-errors",
+    "topology": "nvlink",
+    "ibstat": "rails",
+    "ethtool": "interfaces",
+    "lspci": "access-control",
+    "lsmod": "peer-memory",
+    "clock-source": "clock-source",
+    "frames": "mtu",
+    "write": "written",
+    "read": "written",
+    "nccl": "nccl",
+    "fio": "fio",
+    "burn-in": "burn-in",
+    "samples": "load",
+    "nccl-nodes": "nccl-nodes",
+    "fabric-manager": "fabric",
+}
+"""The tools that print lines, each with a check that reads them."""
+JSON_TOOLS = {"interfaces": "mtu", "mounts": "mounts", "fio": "fio"}
+OTHERS = {"nvidia-smi", "remove"}
+"""The XML has tests of its own; the output of rm is not read."""
+
+
+def test_unknown_text_is_inserted_into_the_output_of_every_tool() -> None:
+    assert {*LINE_TOOLS, *JSON_TOOLS, *OTHERS} == set(TOOLS)
+
+
+@pytest.mark.parametrize("tool", LINE_TOOLS)
 @settings(max_examples=12, deadline=None)
-@given(
-    words=LINES,
-    tool=st.sampled_from(["kernel-log", "nvlink", "nvlink-errors", "counters"]),
-    place=st.integers(0, 10**6),
-)
-def test_a_line_that_is_not_known_is_not_passed(words: str, tool: str, place: int) -> None:
-    layer = {"kernel-log": "faults", "counters": "links"}.get(tool, tool)
+@given(words=LINES, place=st.integers(0, 10**6))
+def test_a_line_that_is_not_known_is_not_passed(tool: str, words: str, place: int) -> None:
     lines = doubles.outputs(NAMES[1])[tool].text.splitlines(keepends=True)
     line = f"[ 7.0] NVRM: {words}\n" if tool == "kernel-log" else f"{words}\n"
-    at = place % len(lines) + 1
-    assert not passes(judge((layer,), tool, "".join([*lines[:at], line, *lines[at:]])))
+    at = 1 if tool == "fio" else place % len(lines) + 1
+    text = line + "".join(lines) if tool == "fio" else "".join([*lines[:at], line, *lines[at:]])
+    assert not passes(judge((LINE_TOOLS[tool],), tool, text))
+
+
+@pytest.mark.parametrize("tool", JSON_TOOLS)
+@settings(max_examples=12, deadline=None)
+@given(name=NAMES_OF_ELEMENTS, word=SICK_WORDS, place=st.integers(0, 10**6))
+def test_a_text_in_json_that_is_not_known_is_named(tool: str, name: str, word: str, place: int) -> None:
+    text = doubles.outputs(NAMES[1])[tool].text
+    starts = [match.end() for match in re.finditer(r"\{(?=\s*\")", text)]
+    at = starts[place % len(starts)]
+    found = judge((JSON_TOOLS[tool],), tool, f'{text[:at]}"{name}": "{word}", {text[at:]}')
+    assert f"{name} is {word}" in found[JSON_TOOLS[tool]].reason
+    assert not passes(found)
 
 
 @settings(max_examples=12, deadline=None)

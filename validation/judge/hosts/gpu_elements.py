@@ -193,3 +193,9 @@ VARIES: Final = re.compile(
     r"processes\b|process_info|mig_device|supported_|retired_pagelist|inforom_bbx_flush|accounted_"
 )
 """Elements that can be missing on some GPUs of a model."""
+ALIKE: Final = re.compile(
+    r"(?:max_clocks|applications_clocks|default_applications_clocks)/\w+|bar1_memory_usage/total|c2c_mode"
+    r"|addressing_mode|gsp_firmware_version|gpu_virtualization_mode/virtualization_mode"
+    r"|(?:gpu_)?power_readings/(?:min|max|default)_power_limit"
+)
+"""Settings and maxima that are the same on all GPUs of a model with the same driver."""

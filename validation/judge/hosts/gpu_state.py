@@ -1,12 +1,14 @@
 """Judges the texts of nvidia-smi about the health of a GPU. An unknown text does not prove health."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hostfacts.repairs import Repair, needs, of_action
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.gpu_elements import (
+    ALIKE,
     ANY,
     COUNTS,
     FREE,
@@ -43,7 +45,7 @@ _NUMBER: Final = re.compile(
     r"-?[0-9]+(?:\.[0-9]+)?(?: ?(?:MHz|C|W|mV|MiB|KB/s|MB/s|GB/s|%|us|ms|bank\(s\))|x)?"
 )
 _REFUSED: Final = "not found|not loaded|mismatch|in use by|no data"
-_SICK: Final = re.compile(
+SICK: Final = re.compile(
     r"err|fail|(?<!de)fault|lost|crash|unknown|invalid|corrupt|degrad|\bbad\b|dead|panic|timeout|hung|unhealthy|reset"
     r"|missing|abort|broken|critical|fatal|" + _REFUSED,
     re.IGNORECASE,
@@ -118,7 +120,7 @@ def _is_known(path: str, name: str, text: str) -> bool:
         return True
     if name in MEASURED:
         return bool(_NUMBER.fullmatch(text)) and _is_in_range(name, text)
-    return name in FREE and not _SICK.search(text)
+    return name in FREE and not SICK.search(text)
 
 
 def _is_in_range(name: str, text: str) -> bool:
@@ -135,7 +137,7 @@ def _unknown(place: str, path: str, text: str) -> Said:
 
 def judge_alike(hosts: Mapping[str, HostGpus]) -> Judgement:
     """Return INCONCLUSIVE if an element has no value on a GPU, and has one on another GPU of the same product and
-    driver.
+    driver, or if a setting or maximum of these GPUs differs.
     """
     kinds: dict[tuple[str, str], dict[str, set[str]]] = {}
     for host in hosts.values():
@@ -148,7 +150,25 @@ def judge_alike(hosts: Mapping[str, HostGpus]) -> Judgement:
             set().union(*kinds[hosts[place.split(" ")[0]].driver, gpu.model].values()) - _spoken(gpu)
         )
     ]
+    missing += _unlike(hosts)
     return Judgement(Verdict.INCONCLUSIVE, some(missing)) if missing else Judgement(Verdict.PASS)
+
+
+def _unlike(hosts: Mapping[str, HostGpus]) -> list[str]:
+    """Return the findings about settings and maxima that differ between GPUs of the same product and driver."""
+    values: dict[tuple[str, str, str], dict[str, str]] = {}
+    for name, host in sorted(hosts.items()):
+        for gpu in host.gpus:
+            for path, text in gpu.elements:
+                if ALIKE.fullmatch(path) and text not in SILENT:
+                    values.setdefault((host.driver, gpu.model, path), {}).setdefault(
+                        f"{name} {gpu.bus_id}", text
+                    )
+    found = []
+    for (_, _, path), texts in values.items():
+        usual = Counter(texts.values()).most_common(1)[0][0]
+        found += [f"{place}: {path} is {text}, not {usual}" for place, text in texts.items() if text != usual]
+    return found
 
 
 def _spoken(gpu: HostGpu) -> set[str]:

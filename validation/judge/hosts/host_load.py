@@ -52,6 +52,7 @@ def judge_load(
             wrong[needs(finding, Repair.COOLING)] = None
     judgements = [of_faults(list(wrong))]
     unread |= dict.fromkeys(one.finding for one in said if one.verdict != Verdict.FAIL)
+    unread |= dict.fromkeys(_resting(samples))
     if unread:
         judgements.append(Judgement(Verdict.INCONCLUSIVE, some(list(unread))))
     return judgements
@@ -65,6 +66,17 @@ def _absent(samples: Mapping[str, Sequence[HostGpus]], gpus: Mapping[str, int]) 
         for reading in readings
         if gpus.get(name) and len(reading.gpus) != gpus[name]
     ]
+
+
+def _resting(samples: Mapping[str, Sequence[HostGpus]]) -> list[str]:
+    """Return the findings about GPUs that are idle in each reading, although another GPU of the host is not."""
+    found = []
+    for name, readings in sorted(samples.items()):
+        every = [(place, gpu.is_idle) for reading in readings for place, gpu in all_gpus({name: reading})]
+        busy = {place for place, is_idle in every if not is_idle}
+        idle = dict.fromkeys(place for place, _ in every if busy and place not in busy)
+        found += [f"{place} was idle in each reading under load" for place in idle]
+    return found
 
 
 def _said(samples: Mapping[str, Sequence[HostGpus]]) -> list[Said]:

@@ -30,7 +30,7 @@ def judge_mounts(
     servers: Sequence[str],
 ) -> Judgement:
     """Judge whether each declared directory is an NFS mount on each host, from a server of the site, with the given
-    options.
+    options, and not read-only.
     """
     if not mounts:
         return _NO_MOUNT
@@ -46,6 +46,8 @@ def judge_mounts(
             server = mount.source.rpartition(":/")[0].strip("[]")
             if servers and server not in servers:
                 wrong.append(f"{name}: {directory} comes from {server}, none of {', '.join(servers)}")
+            if "ro" in mount.options and "ro" not in options:
+                wrong.append(f"{name}: {directory} is read-only")
             missing = [option for option in options if not _has(mount.options, option)]
             if missing:
                 wrong.append(f"{name}: {directory} is mounted without {', '.join(missing)}")

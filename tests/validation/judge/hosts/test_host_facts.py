@@ -16,13 +16,11 @@ from validation.judge.hosts.host_facts import (
     Interface,
     NcclRow,
     NcclRun,
-    Port,
     judge_equality,
     judge_fio,
     judge_inventory,
     judge_mtu,
     judge_nccl,
-    judge_ports,
 )
 from validation.judge.hosts.host_load import judge_load
 from validation.judge.hosts.host_log import judge_logs
@@ -77,26 +75,18 @@ def check(judgement: Judgement, verdict: Verdict, *words: str) -> None:
 
 def test_sixteen_gpus_are_eight_on_every_host() -> None:
     site = hosts()
-    check(judge_inventory(site, expected_hosts=2, gpus_per_host=8), Verdict.PASS)
+    check(judge_inventory(site, gpus_per_host=8), Verdict.PASS)
     seven, nine = site["dgx1-1"].gpus[:7], [*site["dgx1-2"].gpus, gpu("dgx1-2", 8)]
     uneven = {"dgx1-1": HostGpus("d", 7, seven), "dgx1-2": HostGpus("d", 9, nine)}
     reason = "dgx1-1 has 7 of 8 GPUs; dgx1-2 has 9 of 8 GPUs"
-    check(judge_inventory(uneven, expected_hosts=2, gpus_per_host=8), Verdict.FAIL, reason)
+    check(judge_inventory(uneven, gpus_per_host=8), Verdict.FAIL, reason)
 
 
-def test_a_host_that_does_not_answer_or_answers_for_another_fails() -> None:
+def test_a_host_that_counts_more_gpus_than_it_describes_fails() -> None:
     site = hosts()
-    one = {"dgx1-1": site["dgx1-1"]}
-    check(judge_inventory(one, expected_hosts=2, gpus_per_host=8), Verdict.FAIL, "1 of 2 hosts answered")
-    twice = {"dgx1-1": site["dgx1-1"], "dgx1-2": site["dgx1-1"]}
-    check(
-        judge_inventory(twice, expected_hosts=2, gpus_per_host=8),
-        Verdict.FAIL,
-        "dgx1-2 and dgx1-1 show the same GPU",
-    )
     lost = {"dgx1-1": HostGpus("d", 8, site["dgx1-1"].gpus[:7])}
     check(
-        judge_inventory(lost, expected_hosts=1, gpus_per_host=7),
+        judge_inventory(lost, gpus_per_host=7),
         Verdict.FAIL,
         "counts 8 GPUs and describes 7",
     )
@@ -218,16 +208,6 @@ def test_nccl(measured: NcclRun, fabric: str, verdict: Verdict, words: str) -> N
     check(judge_nccl(measured, THRESHOLDS, metric="nccl-all-reduce", fabric=fabric), verdict, words)
 
 
-def test_ports() -> None:
-    up = Port("mlx5_0", 1, "Active", "LinkUp", 100.0, "Ethernet")
-    check(judge_ports({"a": [up], "b": [up]}, ports=1, rate_gbits=100), Verdict.PASS)
-    check(judge_ports({"a": [up], "b": []}, ports=1, rate_gbits=100), Verdict.FAIL, "b has 0 of 1 ports")
-    for change in ({"state": "Initializing"}, {"physical_state": "Polling"}, {"rate_gbits": 50.0}):
-        broken = msgspec.structs.replace(up, **change)
-        check(judge_ports({"a": [up], "b": [broken]}, ports=1, rate_gbits=100), Verdict.FAIL, "b mlx5_0/1 is")
-    check(judge_ports({}, ports=1, rate_gbits=100), Verdict.ERROR)
-
-
 def test_mtu() -> None:
     storage = Interface(9000, ["192.168.11.21", "fe80::1"])
     both = {"a": {"vlan7": storage}, "b": {"vlan7": storage, "eth0": Interface(1500, ["10.0.0.1"])}}
@@ -315,7 +295,7 @@ def test_a_gpu_that_is_slowed_or_far_below_the_clock_of_its_model_under_load_is_
 
 def test_nothing_is_never_green() -> None:
     for judgement in (
-        judge_inventory({}, expected_hosts=2, gpus_per_host=8),
+        judge_inventory({}, gpus_per_host=8),
         judge_equality({}),
         judge_memory_errors({"a": HostGpus("d", 0, [])}),
         judge_pcie({}, generation=3, width=16),
