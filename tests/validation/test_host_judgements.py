@@ -91,9 +91,10 @@ def findings(path: Path) -> set[int]:
     lines: set[int] = set()
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
         for node in ast.walk(function):
-            if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Call) and re.match(
-                r"(?:needs|Judgement|Said)\((?!Verdict.PASS)", ast.unparse(node)
-            )):
+            if isinstance(node, ast.JoinedStr) or (
+                isinstance(node, ast.Call)
+                and re.match(r"(?:needs|Judgement|Said)\((?!Verdict.PASS)", ast.unparse(node))
+            ):
                 lines.add(node.lineno)
     return lines
 

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.validation.digests_targets import DIGESTS, with_image
-from tests.validation.host_defects import HOST_DEFECTS, NAMES
+from tests.validation.host_defects import HOST_DEFECTS
 from tests.validation.host_doubles import FakeHosts
+from tests.validation.host_judgements import NAMES
 from tests.validation.mutant_targets import TARGETS, evicts_in
 from tests.validation.replay import GANG, TR4858, VICTIM, assert_second_judge_agrees, run_command, settings
 from tests.validation.training_targets import NETAPP1, SMALL

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.validation.host_defects import NAMES
 from tests.validation.host_doubles import FakeHosts
+from tests.validation.host_judgements import NAMES
 from tests.validation.replay import run_command, settings
 from tests.validation.report.full_record import write_full_record
 from tests.validation.report.records import three_steps

@@ -19,8 +19,8 @@ from tests.validation.fake_target import (
     SwapsDevices,
     WitnessedTarget,
 )
-from tests.validation.host_defects import NAMES as NODES
 from tests.validation.host_doubles import NAMES, FakeHosts, Output
+from tests.validation.host_judgements import NAMES as NODES
 from tests.validation.mutant_targets import CannotShow, ShowsNothing, ShowsWhatIsNotSo
 from tests.validation.replay import (
     GANG,
