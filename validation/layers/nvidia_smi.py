@@ -2,7 +2,6 @@
 elements.
 """
 
-import functools
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -12,12 +11,6 @@ from validation.errors import LayerError
 from validation.judge.hosts.host_facts import HostGpu, HostGpus
 
 MAX_BYTES: Final = 16 << 20
-_CACHED_CHARACTERS: Final = 512 << 10
-"""Maximum length of an output whose facts are cached for the next check; the output for eight H100 has 95,000
-characters.
-"""
-_CACHED_OUTPUTS: Final = 64
-"""Maximum number of cached outputs: those of 32 hosts, before and after the loads."""
 _SLOWDOWNS: Final = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 _UNCORRECTED: Final = (
     "sram_uncorrectable",
@@ -33,14 +26,7 @@ _DOCUMENT: Final = re.compile(r"(?=<\?xml\b)")
 
 
 def read_nvidia_smi(text: str) -> HostGpus:
-    """Return the GPUs of a host. Raises LayerError if this is not the XML of nvidia-smi.
-
-    Many checks read the same output, so its facts are cached. Do not change them.
-    """
-    return _cached_read(text) if len(text) <= _CACHED_CHARACTERS else _read(text)
-
-
-def _read(text: str) -> HostGpus:
+    """Return the GPUs of a host. Raises LayerError if this is not the XML of nvidia-smi."""
     if len(text) > MAX_BYTES or "<!ENTITY" in text:
         raise LayerError("nvidia-smi: this is not its XML: too large, or with entities of its own")
     try:
@@ -62,18 +48,15 @@ def _read(text: str) -> HostGpus:
     )
 
 
-_cached_read: Final = functools.lru_cache(_CACHED_OUTPUTS)(_read)
-
-
 def read_samples(text: str) -> list[HostGpus]:
     """Return the readings that were taken one after another. Raises LayerError if none is complete.
 
     The load may end while the last reading is printed, so the last one may be cut.
     """
     documents = [part for part in _DOCUMENT.split(text) if part.strip()]
-    samples = [_read(part) for part in documents[:-1]]
+    samples = [read_nvidia_smi(part) for part in documents[:-1]]
     try:
-        samples += [_read(part) for part in documents[-1:]]
+        samples += [read_nvidia_smi(part) for part in documents[-1:]]
     except LayerError:
         if not samples or _END in documents[-1]:
             raise

@@ -1,5 +1,6 @@
 """Reads the output of tools on hosts, and gathers the outputs that cannot be read."""
 
+import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -54,7 +55,7 @@ class Readings:
             run = runs[0 if first else -1]
             self.problems += _ill_words(tool, host, run.output)
             try:
-                values[host.name] = read_bounded(parse, run.output)
+                values[host.name] = _read_once(parse, run.output)
                 self.outputs += 1
                 self.problems += _not_known(tool, host, run.output)
             except UnreadableFigure as error:
@@ -110,6 +111,10 @@ class Readings:
         return self.read("nvidia-smi", read_nvidia_smi)
 
 
+_read_once: Final = functools.lru_cache(256)(read_bounded)
+"""Many checks read the same output, so its facts are cached: those of 32 hosts and 8 tools. Do not change them."""
+
+
 def _not_known(tool: str, host: DeclaredHost, output: str) -> list[Judgement]:
     """Return the judgement on the lines and texts that muster does not know. Raises LayerError."""
     unknown = read_bounded(lambda text: unknown_lines(tool, text), output)
@@ -121,7 +126,7 @@ def _ill_words(tool: str, host: DeclaredHost, output: str) -> list[Judgement]:
     """Return the judgements on lines about failures: FAILED in any output, crashes and warnings in the output of
     loads.
     """
-    patterns = [(_FAILED, Verdict.FAIL)]
+    patterns = [(_FAILED, Verdict.FAIL)] if "FAILED" in output else []
     if tool in _LOADS:
         patterns += [(_CRASHED, Verdict.FAIL), (_WARNED, Verdict.INCONCLUSIVE)]
     found = [(match, verdict) for pattern, verdict in patterns if (match := pattern.search(output))]

@@ -3,7 +3,6 @@
 import contextlib
 import math
 import shlex
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -229,6 +228,7 @@ def bounded(line: str, seconds: int) -> str:
     return f"/bin/sh -c {shlex.quote(script)}"
 
 
+_POLL_SECONDS: Final = 0.2
 _END_OF_SAMPLE: Final = b"</nvidia_smi_log>"
 _TIMED_OUT: Final = (124, 137)
 """Exit codes of `timeout` after it has sent TERM, and after KILL."""
@@ -240,12 +240,19 @@ def _collect(
     is_stopped, last = False, math.inf
     output, errors = bytearray(), bytearray()
     deadline = clock() + seconds + GRACE_SECONDS
-    channel.settimeout(0.2)
+    channel.settimeout(_POLL_SECONDS)
     streams = ((channel.recv, output), (channel.recv_stderr, errors))
     while not (channel.exit_status_ready() and _is_dry(channel)):
+        ends = 0
         for receive, received in streams:
-            with contextlib.suppress(socket.timeout):
-                received.extend(receive(_BLOCK_BYTES))
+            try:
+                block = receive(_BLOCK_BYTES)
+            except TimeoutError:
+                continue
+            received.extend(block)
+            ends += not block
+        if ends == len(streams):  # both have ended, so that `receive` does not wait for the exit status
+            channel.status_event.wait(_POLL_SECONDS)
         if ended is not None and ended.is_set() and not is_stopped:
             last = min(last, clock() + SAMPLE_SECONDS)
             # wait for at least one complete reading, even if the load was short

@@ -1,5 +1,6 @@
 """Judges the texts of nvidia-smi about the health of a GPU. An unknown text does not prove health."""
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -73,7 +74,9 @@ def read_elements(place: str, elements: Iterable[tuple[str, str]]) -> list[Said]
     return [problem for problem in problems if problem is not None]
 
 
+@functools.lru_cache(1 << 16)
 def _said(place: str, path: str, text: str) -> Said | None:
+    """Several checks judge the same elements, so the results are cached."""
     name = path.rpartition("/")[2]
     if _LOST.search(text):
         return Said(Aspect.STATE, Verdict.FAIL, needs(f"{place}: {name} is {text}", Repair.RESET))
