@@ -230,11 +230,15 @@ LOOSE: Final = re.compile(
     r"|^sd [\d:]+: |^scsi |^bond\w*: |\bipmi_\w+|\bIPMI\b|^ib_\w+: |^systemd\[1\]: .*(?i:nvidia)"
 )
 ILL: Final = re.compile(
-    r"error|fail|fatal|\bfault|time[d]? ?out|fallen|\blost\b|uncorrect|corrupt|unhealthy|degrad|not respond|assert|hung"
-    r"|stuck|panic|invalid|unable|cannot|can't|could not|overheat|over.?temp|high temp|throttl|abort|\bdead\b|\bdown\b"
-    r"|exceed|unplugged|\bwarn|critical|violation|\bbad\b|denied|unexpected|unknown|unsupported|inaccessible|compromised"
-    r"|alarm|poison|reset|event 0x|unresponsive|exception|\bhang\b|issue detected|incorrect|BMC returned|offline"
-    r"|speed changed to 0",
+    "|".join(
+        (
+            r"error|fail|fatal|\bfault|time[d]? ?out|fallen|\blost\b|uncorrect|corrupt|unhealthy|degrad|not respond|assert",
+            r"hung|stuck|panic|invalid|unable|cannot|can't|could not|overheat|over.?temp|high temp|throttl|abort",
+            r"\bdead\b|\bdown\b|exceed|unplugged|\bwarn|critical|violation|\bbad\b|denied|unexpected|unknown",
+            r"unsupported|inaccessible|compromised|alarm|poison|reset|event 0x|unresponsive|exception|\bhang\b|issue detected",
+            r"incorrect|BMC returned|offline|speed changed to 0",
+        )
+    ),
     re.IGNORECASE,
 )
 """Words about a fault. A line that matches LOOSE and has one of these words is unknown."""

@@ -225,7 +225,7 @@ class HostHealth:
     def _of_ports(self, text: str) -> tuple[list[str], str]:
         states = read_port_states(text)
         findings = faults_of_ports(self._ports, states)
-        # a port that went down is compared with its last state in which it was up
+        # keep the last state of each port in which it was up
         self._ports |= {port: state for port, state in states.items() if state in PORT_UP}
         return findings, ""
 

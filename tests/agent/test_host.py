@@ -39,7 +39,7 @@ def test_a_counter_that_the_kernel_refuses_to_read_is_named_in_the_first_reading
     assert "not read: ports: this is no state of a port" in reading.message
 
 
-def test_a_port_that_stays_down_and_errors_of_memory_are_faults_of_the_tree(tmp_path: Path) -> None:
+def test_a_port_that_is_down_and_errors_of_memory_are_faults_of_the_tree(tmp_path: Path) -> None:
     root = make_tree(tmp_path, adapters=2)
     (tmp_path / "log").write_text(log_of(3))
     host, health = Host(root, kernel_log=tmp_path / "log"), HostHealth()

@@ -21,55 +21,53 @@ _NEAR: Final = r"X|SYS|NODE|PHB|PXB|PIX|NV\d+"
 _MESSAGES: Final = (
     "drv|probe|link|timer|ifdown|ifup|rx_err|tx_err|tx_queued|intr|tx_done|rx_status|pktdata|hw|wol"
 )
-_PARTNER: Final = "(?:Link partner advertised|Advertised|Supported)"
-_OF_INTERFACE: Final = (
-    rf"{_PARTNER} (?:link modes|pause frame use|auto-negotiation|FEC modes)|Supported ports|Supports auto-negotiation"
-    "|Speed|Lanes|Duplex|Auto-negotiation|master-slave cfg|master-slave status|Port|PHYAD|Transceiver|MDI-X"
-    "|Supports Wake-on|Wake-on|SecureOn password|Current message level|Link detected|SQI|Link Down Events"
+_OF_INTERFACE: Final = "|".join(
+    (
+        "(?:Link partner advertised|Advertised|Supported) (?:link modes|pause frame use|auto-negotiation|FEC modes)",
+        "Supported ports|Supports auto-negotiation|Speed|Lanes|Duplex|Auto-negotiation",
+        "master-slave cfg|master-slave status|Port|PHYAD|Transceiver|MDI-X|Supports Wake-on|Wake-on",
+        "SecureOn password|Current message level|Link detected|SQI|Link Down Events",
+    )
 )
 _ACS: Final = "SrcValid|TransBlk|ReqRedir|CmpltRedir|UpstreamFwd|EgressCtrl|DirectTrans"
 _LINES: Final = {
-    "ethtool": rf"""
-Settings for \S+:
-\s+(?:{_OF_INTERFACE}):.*
-\s+\d+base\S+(?:\s+\d+base\S+)*
-\s+(?:(?:{_MESSAGES})\b\s*)+
-""",
-    "topology": rf"""
-\s+GPU\d+\b.*
-\S+\s+(?:{_NEAR})(?:\s+(?:{_NEAR}))*(?:\s+(?:[\d,-]+|N/A))*
-Legend:
-NIC Legend:
-\s+(?:{_NEAR}|NV#)\s+=\s.*
-\s+NIC\d+: \S+
-""",
-    "lsmod": r"""
-Module\s+Size\s+Used by
-\w+\s+\d+\s+\d+(?:\s+[\w,\[\]-]+)?
-""",
-    "lspci": rf"""
-(?:[0-9a-f]{{4,8}}:)?[0-9a-f]{{2}}:[0-9a-f]{{2}}\.[0-7]\s.+
-\s+ACSCtl:\s*(?:(?:{_ACS})[+-]\s*)+
-\s+(?:ACSCap|Capabilities):.*
-""",
-    "frames": r"""
-PING \S+ \(\S+\)(?: from \S+ \S+:)? \d+\(\d+\) bytes of data\.
---- \S+ ping statistics ---
-\d+ packets transmitted, \d+ received, (?:\+\d+ errors, )?[\d.]+% packet loss, time \d+ms
-rtt min/avg/max/mdev = [\d./]+ ms(?:, pipe \d+)?
-pipe \d+
-""",
-    "fio": "note: .*|fio: this platform does not support process shared mutexes.*",
-    "nccl": r"""
-<rank>#
-<rank># (?:nThread |nccl-tests version |Using devices|Reducing maxBytes ).*
-<rank># +(?:Rank +\d+ |size +count |\(B\) +\(elements\)|out-of-place +in-place).*
-<rank># Collective test (?:starting|concluded): \S+
-<rank># (?:Out of bounds values|Bitwise mismatches)\s*: \d+ (?:OK|FAILED)
-<rank># Avg bus bandwidth\s*: \S+(?: OK| FAILED)?
-<rank>\d+\s+\d+\s.*
-(?:.* )?NCCL (?:INFO|version|WARN) .*
-""",
+    "ethtool": (
+        r"Settings for \S+:",
+        rf"\s+(?:{_OF_INTERFACE}):.*",
+        r"\s+\d+base\S+(?:\s+\d+base\S+)*",
+        rf"\s+(?:(?:{_MESSAGES})\b\s*)+",
+    ),
+    "topology": (
+        r"\s+GPU\d+\b.*",
+        rf"\S+\s+(?:{_NEAR})(?:\s+(?:{_NEAR}))*(?:\s+(?:[\d,-]+|N/A))*",
+        r"(?:NIC )?Legend:",
+        rf"\s+(?:{_NEAR}|NV#)\s+=\s.*",
+        r"\s+NIC\d+: \S+",
+    ),
+    "lsmod": (r"Module\s+Size\s+Used by", r"\w+\s+\d+\s+\d+(?:\s+[\w,\[\]-]+)?"),
+    "lspci": (
+        r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\s.+",
+        rf"\s+ACSCtl:\s*(?:(?:{_ACS})[+-]\s*)+",
+        r"\s+(?:ACSCap|Capabilities):.*",
+    ),
+    "frames": (
+        r"PING \S+ \(\S+\)(?: from \S+ \S+:)? \d+\(\d+\) bytes of data\.",
+        r"--- \S+ ping statistics ---",
+        r"\d+ packets transmitted, \d+ received, (?:\+\d+ errors, )?[\d.]+% packet loss, time \d+ms",
+        r"rtt min/avg/max/mdev = [\d./]+ ms(?:, pipe \d+)?",
+        r"pipe \d+",
+    ),
+    "fio": ("note: .*", "fio: this platform does not support process shared mutexes.*"),
+    "nccl": (
+        rf"{_RANK}#",
+        rf"{_RANK}# (?:nThread |nccl-tests version |Using devices|Reducing maxBytes ).*",
+        rf"{_RANK}# +(?:Rank +\d+ |size +count |\(B\) +\(elements\)|out-of-place +in-place).*",
+        rf"{_RANK}# Collective test (?:starting|concluded): \S+",
+        rf"{_RANK}# (?:Out of bounds values|Bitwise mismatches)\s*: \d+ (?:OK|FAILED)",
+        rf"{_RANK}# Avg bus bandwidth\s*: \S+(?: OK| FAILED)?",
+        rf"{_RANK}\d+\s+\d+\s.*",
+        r"(?:.* )?NCCL (?:INFO|version|WARN) .*",
+    ),
 }
 _NEXT: Final = r" *(?:- *)?"
 """The space before the figure of the next GPU."""
@@ -78,33 +76,33 @@ _PROGRESS: Final = (
     rf"errors: (?:\d+ *(?:\((?:WARNING|DIED)!\))?{_NEXT})+"
     rf"(?:temps: (?:(?:\d+ C|--){_NEXT})+)?(?:power: (?:(?:\d+ W|--){_NEXT})+)?"
 )
-_OF_GPU_BURN: Final = rf"""
-GPU \d+: [^\r\n]* \(UUID: GPU-[\w-]+\)
-{_PROGRESS}
-[ \t]*Summary at:[^\r\n]*
-Using compare file: \S+
-Burning for \d+ seconds\.
-Initialized device \d+ with \d+ MB of memory \([^)\r\n]*\), using (?:DOUBLES|FLOATS)(?:, using Tensor Cores)?
-Results are \d+ bytes each, thus performing \d+ iterations
-Killing processes(?: with SIGTERM \(soft kill\)| with SIGKILL \(force kill\)|\.\.)
-Freed memory for dev \d+
-Uninitted cublas
-^done\r?$
-^Tested \d+ GPUs:
-^\s+GPU \d+: (?:OK|FAULTY)
-"""
-_KNOWN: Final = {
-    tool: re.compile("|".join(lines.strip("\n").splitlines()).replace("<rank>", _RANK))
-    for tool, lines in _LINES.items()
-}
-_PARTS: Final = re.compile("|".join(_OF_GPU_BURN.strip("\n").splitlines()), re.MULTILINE)
+_OF_GPU_BURN: Final = (
+    r"GPU \d+: [^\r\n]* \(UUID: GPU-[\w-]+\)",
+    _PROGRESS,
+    r"[ \t]*Summary at:[^\r\n]*",
+    r"Using compare file: \S+",
+    r"Burning for \d+ seconds\.",
+    r"Initialized device \d+ with \d+ MB of memory \([^)\r\n]*\), using (?:DOUBLES|FLOATS)(?:, using Tensor Cores)?",
+    r"Results are \d+ bytes each, thus performing \d+ iterations",
+    r"Killing processes(?: with SIGTERM \(soft kill\)| with SIGKILL \(force kill\)|\.\.)",
+    r"Freed memory for dev \d+",
+    r"Uninitted cublas",
+    r"^done\r?$",
+    r"^Tested \d+ GPUs:",
+    r"^\s+GPU \d+: (?:OK|FAULTY)",
+)
+_KNOWN: Final = {tool: re.compile("|".join(lines)) for tool, lines in _LINES.items()}
+_PARTS: Final = re.compile("|".join(_OF_GPU_BURN), re.MULTILINE)
 """The known parts of the output of gpu_burn. Its processes share one output, so that two of its lines can be in one."""
+_OF_FACE: Final = (
+    "ifname link flags qdisc master operstate linkmode group link_type address broadcast permaddr"
+)
+_OF_ADDRESS: Final = "family local scope label anycast protocol"
+_OF_DEVICE: Final = (
+    "altnames ifalias parentbus parentdev phys_port_name phys_port_id phys_switch_id mac link_state"
+)
 _TEXTS: Final = {
-    "interfaces": (
-        "ifname link flags qdisc master operstate linkmode group link_type address broadcast permaddr altnames ifalias"
-        " parentbus parentdev phys_port_name phys_port_id phys_switch_id mac link_state family local scope label"
-        " anycast protocol"
-    ),
+    "interfaces": f"{_OF_FACE} {_OF_ADDRESS} {_OF_DEVICE}",
     "mounts": "source target fstype options",
     "fio": "jobname time desc name",
 }

@@ -11,8 +11,8 @@ import msgspec
 from musterlab.gpus.models import parse
 from tests.validation.fake_target import FakeTarget, WitnessedTarget
 from tests.validation.host_defects import discarding
-from tests.validation.host_judgements import NAMES
 from tests.validation.host_doubles import FakeHosts
+from tests.validation.host_judgements import NAMES
 from tests.validation.recorder_double import RecorderDouble
 from tests.validation.replay import GANG, VICTIM, run_command, settings
 from tests.validation.report.test_origin import of_another_version, retitled

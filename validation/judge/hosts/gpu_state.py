@@ -139,8 +139,10 @@ def _unknown(place: str, path: str, text: str) -> Said:
 
 
 def judge_alike(hosts: Mapping[str, HostGpus]) -> Judgement:
-    """Return INCONCLUSIVE if an element has no value on a GPU, and has one on another GPU of the same product and
-    driver, or if a setting or maximum of these GPUs differs.
+    """Compare the GPUs of the same product and driver.
+
+    Return INCONCLUSIVE if an element has no value on one GPU, and has one on another. Also if a setting or a maximum
+    differs.
     """
     kinds: dict[tuple[str, str], dict[str, set[str]]] = {}
     for host in hosts.values():
