@@ -126,7 +126,9 @@ def _ill_words(tool: str, host: DeclaredHost, output: str) -> list[Judgement]:
     """Return the judgements on lines about failures: FAILED in any output, crashes and warnings in the output of
     loads.
     """
-    patterns = [(_FAILED, Verdict.FAIL)] if "FAILED" in output else []
+    if tool not in _LOADS and "FAILED" not in output:
+        return []
+    patterns = [(_FAILED, Verdict.FAIL)]
     if tool in _LOADS:
         patterns += [(_CRASHED, Verdict.FAIL), (_WARNED, Verdict.INCONCLUSIVE)]
     found = [(match, verdict) for pattern, verdict in patterns if (match := pattern.search(output))]
