@@ -233,9 +233,9 @@ ILL: Final = re.compile(
     "|".join(
         (
             r"error|fail|fatal|\bfault|time[d]? ?out|fallen|\blost\b|uncorrect|corrupt|unhealthy|degrad|not respond",
-            r"assert|hung|stuck|panic|invalid|unable|cannot|can't|could not|overheat|over.?temp|high temp|throttl|abort",
+            r"assert|hung|stuck|panic|invalid|unable|cannot|can't|could not|overheat|over.?temp|high temp|throttl",
             r"\bdead\b|\bdown\b|exceed|unplugged|\bwarn|critical|violation|\bbad\b|denied|unexpected|unknown",
-            r"unsupported|inaccessible|compromised|alarm|poison|reset|event 0x|unresponsive|exception",
+            r"abort|unsupported|inaccessible|compromised|alarm|poison|reset|event 0x|unresponsive|exception",
             r"\bhang\b|issue detected|incorrect|BMC returned|offline|speed changed to 0",
         )
     ),
