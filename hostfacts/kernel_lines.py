@@ -226,8 +226,8 @@ STRICT: Final = re.compile(
 LOOSE: Final = re.compile(
     r"\bbnxt_en\b|\bnvme(?:\d\w*)?\b|\bEXT4-fs\b|\bXFS\b|\bDMAR\b|\bAMD-Vi\b|\bgdrdrv\b|\barm-smmu|\bnvidia-fs|^ata\d"
     r"|^md\d*[:/]|^device-mapper: |\bmegaraid_sas\b|\bmpt[23]sas|\bsmartpqi\b|\bLustre|\bLNet|\b(?:lib)?ceph: |^ib\d+: "
-    rf"|^(?:ice|i40e|ixgbe|igb|igc|tg3|bnx2x|be2net|qede|ena|efa|irdma|vfio-pci|e1000e|r8169|cxgb4|mpi3mr) {BUS}"
-    r"|^sd [\d:]+: |^scsi |^bond\w*: |\bipmi_\w+|\bIPMI\b|^ib_\w+: |^systemd\[1\]: .*(?i:nvidia)"
+    rf"|^(?:ice|i40e|ixgbe|igb|igc|tg3|bnx2x|be2net|qede|ena|efa|irdma|vfio-pci|e1000e|r8169|cxgb4|mpi3mr|hpsa) {BUS}"
+    r"|^aacraid: |^sd [\d:]+: |^scsi |^bond\w*: |\bipmi_\w+|\bIPMI\b|^ib_\w+: |^systemd\[1\]: .*(?i:nvidia)"
 )
 ILL: Final = re.compile(
     "|".join(

@@ -178,7 +178,7 @@ def heard(path: tuple[str, ...], text: str) -> bool:
         )
     if name in {"process_name", "retired_pagelist"}:
         return True
-    return name in FREE.split() and not re.search(SICK, text, re.IGNORECASE)
+    return name in FREE.split() and "\n" not in text and not re.search(SICK, text, re.IGNORECASE)
 
 
 VARIES = (

@@ -480,8 +480,9 @@ def read_nvlinks(text: str) -> tuple[dict[int, dict[int, float]], bool]:
 def read_matrix(text: str) -> tuple[list[str], list[list[str]]]:
     """Return the names of the columns, and the rows of GPUs without their affinities."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in text.splitlines()]
-    rows = {line.split()[0]: line.split()[1:] for line in lines if re.match(r"GPU\d+\s", line)}
-    if not rows:
+    of_gpus = [line.split() for line in lines if re.match(r"GPU\d+\s", line)]
+    rows = {words[0]: words[1:] for words in of_gpus}
+    if not rows or len(rows) < len(of_gpus):
         raise Unreadable
     heads = [line.split("CPU Affinity")[0].split() for line in lines if re.match(r"\s+GPU\d+\b", line)]
     columns = (heads[0] if heads else []) or list(rows)
@@ -885,7 +886,7 @@ def read_addresses(text: str) -> list[tuple[int, list[str], Json]]:
 def read_pings(text: str) -> dict[str, tuple[int, int]]:
     pattern = r"--- (\S+) ping statistics ---\s+(\d+) packets transmitted, (\d+) received"
     pings = {address: (int(sent), int(back)) for address, sent, back in re.findall(pattern, text)}
-    if not pings:
+    if not pings or len(pings) < len(re.findall(pattern, text)):
         raise Unreadable
     return pings
 

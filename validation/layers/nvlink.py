@@ -60,9 +60,13 @@ def read_link_errors(text: str) -> dict[str, str]:
 
 
 def read_topology(text: str) -> Topology:
-    """Return the connection of each GPU with each device. Raises LayerError if there is no matrix, or a row is cut."""
+    """Return the connection of each GPU with each device. Raises LayerError if there is no matrix, or a row is cut or
+    there twice.
+    """
     lines = [_ESCAPES.sub("", line) for line in text.splitlines()]
     rows = {words[0]: words[1:] for line in lines if _ROW.match(line) and (words := line.split())}
+    if len(rows) < sum(_ROW.match(line) is not None for line in lines):
+        raise LayerError("nvidia-smi topo: two rows have the same GPU")
     if not rows:
         raise LayerError(f"nvidia-smi topo: no matrix in its output: {text.strip()[:100]!r}")
     header = next((line for line in lines if re.match(r"\s+GPU\d+\b", line)), "")

@@ -123,7 +123,7 @@ def _is_known(path: str, name: str, text: str) -> bool:
         return True
     if name in MEASURED:
         return bool(_NUMBER.fullmatch(text)) and _is_in_range(name, text)
-    return name in FREE and not SICK.search(text)
+    return name in FREE and "\n" not in text and not SICK.search(text)
 
 
 def _is_in_range(name: str, text: str) -> bool:
