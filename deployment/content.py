@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import yaml
 
+from orchestrator.bounded_yaml import fast_yaml
 from orchestrator.errors import ConfigurationError
 
 CONTENT: Final = "MUSTER_INSTALLER_CONTENT"
@@ -85,7 +86,7 @@ def role_options() -> dict[str, dict[str, Any]]:
 @cache
 def _read(path: Path) -> dict[str, Any]:
     try:
-        values: dict[str, Any] = yaml.safe_load(path.read_text()) or {}
+        values: dict[str, Any] = fast_yaml(path.read_text()) or {}
     except (OSError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{path}: it cannot be read: {error}") from error
     return values

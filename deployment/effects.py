@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
 
-import yaml
+from orchestrator.bounded_yaml import fast_yaml
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Effect:
 @cache
 def effects() -> tuple[Effect, ...]:
     """Return every kind of change that the stage deepops makes on a host."""
-    entries = yaml.safe_load((resources.files("deployment") / "data" / "effects.yaml").read_text())
+    entries = fast_yaml((resources.files("deployment") / "data" / "effects.yaml").read_text())
     return tuple(
         Effect(
             entry["summary"],

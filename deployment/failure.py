@@ -6,8 +6,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-import yaml
-
+from orchestrator.bounded_yaml import fast_yaml
 from orchestrator.progress import printable
 
 _MAX_CHARACTERS = 600
@@ -104,5 +103,5 @@ def _signatures() -> list[tuple[re.Pattern[str], str, str]]:
     text = (resources.files("deployment") / "data" / "signatures.yaml").read_text()
     return [
         (re.compile(signature["match"], re.IGNORECASE), signature["cause"], signature["fix"])
-        for signature in yaml.safe_load(text)
+        for signature in fast_yaml(text)
     ]

@@ -5,16 +5,17 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-import yaml
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
+
+from orchestrator.bounded_yaml import fast_yaml
 
 
 @cache
 def tables() -> dict[str, list[dict[str, Any]]]:
     """Return every table of the matrix, by name; a row has at least `source` and `date`."""
     text = (resources.files("deployment") / "data" / "matrix.yaml").read_text()
-    rows: dict[str, list[dict[str, Any]]] = yaml.safe_load(text)
+    rows: dict[str, list[dict[str, Any]]] = fast_yaml(text)
     return rows
 
 

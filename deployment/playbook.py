@@ -11,6 +11,7 @@ from deployment.content import Content
 from deployment.site import Site
 from deployment.stages import stage as definition_of
 from deployment.stages.definition import StageDefinition
+from orchestrator.bounded_yaml import fast_yaml
 from orchestrator.errors import ConfigurationError
 
 
@@ -95,7 +96,7 @@ def _hosts(path: Path) -> str:
 
 def _read(path: Path) -> list[dict[str, Any]]:
     try:
-        plays = yaml.safe_load(path.read_text())
+        plays = fast_yaml(path.read_text())
     except (OSError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{path}: the playbook cannot be read: {error}") from error
     if not isinstance(plays, list) or not plays:

@@ -4,14 +4,14 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-import yaml
+from orchestrator.bounded_yaml import fast_yaml
 
 
 @cache
 def names() -> dict[str, Any]:
     """Return every entry of the file."""
     text = (resources.files("deployment") / "data" / "upstream.yaml").read_text()
-    entries: dict[str, Any] = yaml.safe_load(text)
+    entries: dict[str, Any] = fast_yaml(text)
     return entries
 
 

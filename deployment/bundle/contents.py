@@ -25,6 +25,7 @@ from deployment.errors import BundleError
 from deployment.site import Site
 from deployment.stages import deepops, orchestrator, trident
 from deployment.stages.runtime import container_runtime
+from orchestrator.bounded_yaml import fast_yaml
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Derivation:
         for part in ("vars", "defaults"):
             path = self._content.roles / role / part / "main.yml"
             if path.is_file():
-                values |= yaml.safe_load(path.read_text()) or {}
+                values |= fast_yaml(path.read_text()) or {}
         values.update(self._inventory["all"]["vars"])
         return values
 
