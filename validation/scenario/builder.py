@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,7 @@ from validation.judge.training.training_job import DIGESTS, TrainingJob
 from validation.judge.use.utilization import MAX_GAP_MS, Standard
 from validation.judge.views.lists import JOBS, VIEWS, is_view, job_of
 from validation.scenario.commands import Action, demands
-from validation.scenario.document import Document
+from validation.scenario.document import Document, content_of
 from validation.scenario.loaded import (
     NO_CLUSTER,
     LoadedScenario,
@@ -29,7 +30,13 @@ from validation.scenario.steps import StepLoader
 def load_errata(directory: Path) -> list[Erratum]:
     """Return the errata of the scenarios in `directory`; the list is empty if there is no errata.yaml."""
     path = directory / "errata.yaml"
-    return Document(path).convert(list[Erratum]) if path.exists() else []
+    return list(_read(path, content_of(path))) if path.exists() else []
+
+
+@lru_cache(maxsize=16)
+def _read(path: Path, _content: bytes) -> list[Erratum]:
+    """Return the errata in a file with this content, which every scenario in its folder needs."""
+    return Document(path).convert(list[Erratum])
 
 
 class Builder:

@@ -1,10 +1,19 @@
 """Scenario files as documents: YAML with line numbers, refused with a ScenarioError."""
 
 from decimal import Decimal
+from pathlib import Path
 
 from orchestrator import document
 from validation.errors import ScenarioError
 from validation.scenario.schema import duration_ms, milli
+
+
+def content_of(path: Path) -> bytes:
+    """Return the content of a file; empty if it cannot be read, which `Document` reports."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 class Document(document.Document):

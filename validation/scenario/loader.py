@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import filter as filter_names
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 
 from validation.errors import ScenarioError
 from validation.scenario.builder import Builder
 from validation.scenario.commands import Action
-from validation.scenario.document import Document
+from validation.scenario.document import Document, content_of
 from validation.scenario.loaded import SHIPPED, LoadedScenario
 from validation.scenario.scaling import Size, scale, size_of, with_titles
 from validation.scenario.schema import Scenario
@@ -45,8 +46,7 @@ def load(paths: list[Path], size: Size | None = None) -> list[LoadedScenario]:
     """
     documents: dict[str, tuple[Document, Scenario]] = {}
     for path in paths:
-        document = Document(path)
-        scenario = document.convert(Scenario)
+        document, scenario = _read(path, content_of(path))
         first = documents.get(scenario.metadata.id)
         if first is not None:
             message = f"duplicate scenario id `{scenario.metadata.id}`, also in {first[0].path}"
@@ -91,6 +91,13 @@ def chains(scenarios: list[LoadedScenario]) -> list[list[LoadedScenario]]:
         key = next((root for root, group in groups.items() if before and group[-1].id == before), scenario.id)
         groups.setdefault(key, []).append(scenario)
     return list(groups.values())
+
+
+@lru_cache(maxsize=256)
+def _read(path: Path, _content: bytes) -> tuple[Document, Scenario]:
+    """Return the scenario in a file with this content. A run reads each file for the plan, and again in pytest."""
+    document = Document(path)
+    return document, document.convert(Scenario)
 
 
 def _resolve(
