@@ -3,6 +3,7 @@
 import ast
 import json
 import random
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,12 +25,12 @@ from tests.validation.host_judgements import NAMES as NODES
 from tests.validation.mutant_targets import CannotShow, ShowsNothing, ShowsWhatIsNotSo
 from tests.validation.replay import (
     GANG,
-    SECOND_JUDGE,
     TR4858,
     VICTIM,
     assert_second_judge_agrees,
     run_command,
     settings,
+    verdicts_of_the_report,
 )
 from tests.validation.report.test_record import EvictsTheWrongOne, HoldsTwice
 from tests.validation.test_hosts_not_fooled import in_maintenance, without_hosts
@@ -41,6 +42,7 @@ from validation.report.record import read
 from validation.report.write import write
 from validation.scenario.loaded import SHIPPED
 
+SECOND_JUDGE = Path(__file__).parents[1] / "second_judge.py"
 INTERACTIVE = SHIPPED / "muster" / "interactive.scenario.yaml"
 FRACTIONS = SHIPPED / "muster" / "fractions.scenario.yaml"
 BUNDLES = [
@@ -183,6 +185,13 @@ def whole_hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     hosts = FakeHosts(names=NODES).compared_with(FakeHosts(names=NODES))
     run_command(HOSTS, settings(out, profile="current", open_hosts=lambda: hosts))
     return out
+
+
+def test_the_second_judge_is_a_program_that_needs_nothing_of_ours(whole_hosts: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", SECOND_JUDGE, whole_hosts], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == verdicts_of_the_report(whole_hosts)
 
 
 def judge_log(entries: list[Any], directory: Path) -> list[str]:
