@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,23 +15,15 @@ from orchestrator.cluster.resources import LEASES, PODS, Resource
 from orchestrator.cluster.transport import Transport
 from orchestrator.manifests.install import install, service_account_kubeconfig
 from orchestrator.names import OPERATOR_ACCOUNT, SYSTEM_NAMESPACE
+from tests import forks
 from tests.cluster.waiting import DEADLINE_SECONDS
 
-_ALL = """
-import shlex, sys
-from orchestrator.cli.main import main
-for line in sys.stdin:
-    assert main(shlex.split(line)) == 0, line
-"""
 MUSTER = [sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())"]
 
 
 def muster(kubeconfig: Path, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
     """Run the real command line against the lab. The caller checks the exit code."""
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
-    return subprocess.run(
-        [*MUSTER, *arguments], env=environment, capture_output=True, text=True, timeout=timeout, check=False
-    )
+    return forks.run(arguments, {**os.environ, "KUBECONFIG": str(kubeconfig)}, timeout)
 
 
 def must(kubeconfig: Path, *arguments: str) -> str:
@@ -41,18 +34,9 @@ def must(kubeconfig: Path, *arguments: str) -> str:
 
 
 def must_all(kubeconfig: Path, *lines: str) -> None:
-    """Run several command lines in one process, because the start of a process takes longer than most of them."""
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", _ALL],
-        env=environment,
-        input="\n".join(lines),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    """Run several command lines, which must succeed."""
+    for line in lines:
+        must(kubeconfig, *shlex.split(line))
 
 
 async def prepare(kubeconfig: Path, output: Path) -> Path:

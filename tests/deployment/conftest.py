@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.main import main
+from tests import forks
 from tests.deployment.running import inherited
 
 MUSTER = [sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())"]
@@ -38,13 +39,9 @@ class SiteUnderTest:
     def muster(
         self, action: str, *more: str, seconds: float = TIMEOUT_SECONDS
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.arguments(action, *more),
-            env=inherited() | self.environment,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
+        """Run the command in a process of its own."""
+        return forks.run(
+            self.arguments(action, *more)[len(MUSTER) :], inherited() | self.environment, seconds
         )
 
     def call(self, action: str, *more: str) -> subprocess.CompletedProcess[str]:

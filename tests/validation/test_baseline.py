@@ -1,6 +1,7 @@
 """Tests validation/judge/hosts/drift.py and validation/report/baseline.py: `muster validate --site … --baseline`."""
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.control.operators import MUSTER
+from tests import forks
 from tests.validation.host_doubles import NAMES, nccl, nvidia_smi
 from tests.validation.replay import assert_second_judge_agrees
 from tests.validation.report.log_changes import Json
@@ -24,7 +25,7 @@ DRIFT = "drift"
 
 def muster(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run `muster` with these arguments."""
-    return subprocess.run([*MUSTER, *map(str, arguments)], capture_output=True, text=True, check=False)
+    return forks.run([*map(str, arguments)], os.environ, 300)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Tests validation/report/trend.py and trend_pages.py: `muster report trend`."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 
-from tests.control.operators import MUSTER
+from tests import forks
 from tests.validation.host_doubles import NAMES, FakeHosts, Output, nccl, nvidia_smi
 from tests.validation.replay import run_command, settings
 from validation.report import log
@@ -24,9 +25,7 @@ RATES = {"2026-11-01": (128.0, 128.0), "2026-11-08": (128.0, 126.0), "2026-11-15
 
 def trend(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run `muster report trend` with these arguments."""
-    return subprocess.run(
-        [*MUSTER, "report", "trend", *map(str, arguments)], capture_output=True, text=True, check=False
-    )
+    return forks.run(["report", "trend", *map(str, arguments)], os.environ, 300)
 
 
 def record_of(first: Path, out: Path, day: str, rates: tuple[float, float], site: str = "pod-1") -> None:

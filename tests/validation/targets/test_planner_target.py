@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.planner import plan
 from orchestrator.planner.model import Eviction, Plan, PodState, Snapshot
+from tests import forks
 from tests.validation.headlines import pass_headline
 from tests.validation.replay import GANG, VICTIM, assert_second_judge_agrees, run_command
 from validation.report import record
@@ -22,7 +23,6 @@ from validation.scenario.loaded import SHIPPED
 from validation.targets.kinds import PLANNER
 from validation.targets.planner import PlannerTarget
 
-MUSTER = (sys.executable, "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())")
 PYTEST = (
     sys.executable,
     "-m",
@@ -38,8 +38,7 @@ NO_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 def command(out: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    words = [*MUSTER, "validate", "--target", "planner", "--out", str(out), *arguments]
-    return subprocess.run(words, capture_output=True, text=True, check=False)
+    return forks.run(["validate", "--target", "planner", "--out", str(out), *arguments], os.environ, 300)
 
 
 def with_pytest(out: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -84,8 +83,7 @@ def test_the_command_proves_the_requirements_of_the_planner_alone(whole: Whole, 
     assert "no API server, no kubelet" in report["target"]["cluster is"]
     assert report["cluster"]["kubernetes"] == "none"
     assert {entry["verdict"] for entry in report["requirements"]} == {"PASS", "NOT_APPLICABLE"}
-    verified = subprocess.run([*MUSTER, "report", "verify", str(out)], check=False)
-    assert verified.returncode == 0
+    assert forks.run(["report", "verify", str(out)], os.environ, 300).returncode == 0
     assert_second_judge_agrees(out)
     public = redact(out, tmp_path / "public")  # a redacted record of all shipped scenarios
     before = record.read(out)
@@ -109,9 +107,8 @@ def test_pytest_ends_as_the_command_does(
 def test_two_runs_do_not_differ(tmp_path: Path) -> None:
     for name in ("first", "second"):
         run_on(PlannerTarget(), tmp_path / name, GANG, VICTIM)
-    words = [*MUSTER, "report", "diff", str(tmp_path / "first"), str(tmp_path / "second")]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert done.stdout == ""
+    done = forks.run(["report", "diff", str(tmp_path / "first"), str(tmp_path / "second")], os.environ, 300)
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 def idle(snapshot: Snapshot) -> Plan:
