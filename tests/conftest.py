@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 import musterlab.cluster
 from musterlab.errors import RealNodesUnavailable
@@ -47,6 +49,42 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         if not all(re.search(rf"\bmark\.{mark}\b", text) for mark in marks):
             return True
     return None
+
+
+FIRST = (
+    "cli_table/test_table.py",
+    "musterlab/test_storage_in_a_lab.py",
+    "validation/test_in_service.py",
+)
+"""Files that take minutes. They begin first, so that no worker has one of them at the end, when the others are idle."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of the longest files first."""
+    items.sort(key=lambda item: not str(item.path).endswith(FIRST))
+
+
+class OneWorkerForEachLab(LoadFileScheduling):  # type: ignore[misc]
+    """Gives all tests of a file to one worker, and those of the files that share a lab: each worker would start it."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return _lab_of(self.config.rootpath / file) or file
+
+
+@functools.cache
+def _lab_of(path: Path) -> str:
+    """Return the name of the lab that the tests of the file share with other files; empty if they do not."""
+    text = path.read_text("utf-8")
+    if re.search(r"\b(shared_lab|lab_access)\b", text):
+        return "shared_lab"
+    return "trust" if path.parent.name == "trust" and "start(" not in text else ""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Return the scheduler of the lanes with labs; None for the others."""
+    return OneWorkerForEachLab(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @functools.cache

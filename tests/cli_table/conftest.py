@@ -37,9 +37,8 @@ DIRECTORIES = ("--directory", "/mnt:rw", "--directory", "/tmp:rw")  # noqa: S108
 _KINDS = (JOBS, STATEFUL_SETS, DEPLOYMENTS, SERVICES, INGRESSES, CLAIMS)
 
 
-@pytest.fixture(
-    scope="package"
-)  # at the end of a session, two nodes would have run for nothing for 8 minutes
+# with the scope "package", which is a session where no __init__.py is, two nodes ran for nothing for five minutes
+@pytest.fixture(scope="module")
 def real_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Yield a lab with two real nodes, a running orchestrator, and a project for each team."""
     lab = start("cli", nodes=0, real_nodes=2, detach=False, state_dir=tmp_path_factory.mktemp("labs"))

@@ -25,6 +25,7 @@ objects     fields of objects afterwards: `kind/name -n namespace` to `path.of.f
 eventually  true: the line is repeated until all of that holds
 """
 
+import asyncio
 import json
 import re
 import subprocess
@@ -35,6 +36,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.resources import PODS
+from orchestrator.cluster.transport import Transport
+from orchestrator.names import WORKLOAD_LABEL
 
 DEADLINE_SECONDS = 180
 LINE_SECONDS = 300
@@ -121,9 +127,15 @@ class Site:
 
     def pods(self) -> dict[str, list[dict[str, Any]]]:
         """Return all pods of workloads, by workload."""
+        return asyncio.run(self._pods())
+
+    async def _pods(self) -> dict[str, list[dict[str, Any]]]:
         found: dict[str, list[dict[str, Any]]] = {}
-        for pod in json.loads(self.must("kubectl get pods -A -l muster.dev/workload -o json"))["items"]:
-            found.setdefault(pod["metadata"]["labels"]["muster.dev/workload"], []).append(pod)
+        # by no start of kubectl: steps are checked again and again
+        async with Transport(load_access(Path(self.environment["KUBECONFIG"]))) as transport:
+            listed = await transport.list(PODS.path(), dict, params={"labelSelector": WORKLOAD_LABEL})
+        for pod in listed.items:
+            found.setdefault(pod["metadata"]["labels"][WORKLOAD_LABEL], []).append(pod)
         return found
 
 
