@@ -78,6 +78,7 @@ def play(
         "ANSIBLE_HOME": str(folder / "ansible-home"),
         "ANSIBLE_DEPRECATION_WARNINGS": "false",
         "ANSIBLE_RETRY_FILES_ENABLED": "false",
+        "ANSIBLE_PIPELINING": "true",  # as muster has it; else each task starts four more programs
         "ANSIBLE_NOCOLOR": "true",
         "PATH": f"{programs}:{os.environ['PATH']}",
     }

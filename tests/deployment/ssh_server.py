@@ -18,9 +18,10 @@ class SshServer:
     """Listens until `close`. While `drop_on` is set, connections break when a command contains this text."""
 
     def __init__(self, directory: Path) -> None:
-        self._key = paramiko.RSAKey.generate(2048)
-        self._client_key = paramiko.RSAKey.generate(2048)
-        self.key_file = directory / "id_rsa"
+        # a pair of RSA keys takes half a second of processor time
+        self._key = paramiko.ECDSAKey.generate()
+        self._client_key = paramiko.ECDSAKey.generate()
+        self.key_file = directory / "id_ecdsa"
         self._client_key.write_private_key_file(str(self.key_file))
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._socket.settimeout(_ACCEPT_SECONDS)
@@ -30,7 +31,9 @@ class SshServer:
         self.no_root = False
         self.port: int = self._socket.getsockname()[1]
         self.known_hosts = directory / "known_hosts"
-        self.known_hosts.write_text(f"[127.0.0.1]:{self.port} ssh-rsa {self._key.get_base64()}\n")
+        self.known_hosts.write_text(
+            f"[127.0.0.1]:{self.port} {self._key.get_name()} {self._key.get_base64()}\n"
+        )
         self._thread = threading.Thread(target=self._accept)
         self._thread.start()
 

@@ -46,9 +46,7 @@ case "$*" in
     sed -i "s#/etc/netplan#$HOST/etc/netplan#g" change former
     touch $HOST/timer
     cp -r $HOST/way-back $HOST/copy ;;
-*-apply*)
-    [ ! -e $HOST/early ] || sh $HOST/way-back/return
-    sh $HOST/way-back/apply ;;
+*-apply*) sh $HOST/way-back/apply ;;
 esac
 """,
     # the vendor of the port eth1, which this machine does not have
@@ -144,7 +142,6 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
         "good": [],
         "refused": ["refusing"],
         "unrestored": ["refusing", "broken"],
-        "late": ["early"],
     }.items():
         hosts.add(name, *marks, present=OTHERS if name == "good" else {})
     # left by an earlier change that the host took back
@@ -210,14 +207,6 @@ def test_a_way_back_with_an_error_is_not_reported_as_restored(changed: tuple[Pat
     assert not list((folder / "etc" / "netplan").iterdir())
 
 
-def test_nothing_is_applied_after_the_way_back(changed: tuple[Path, Result]) -> None:
-    folder, result = changed[0] / "late", changed[1]
-    assert "It has restored its former network by itself" in messages(result, "late")
-    assert calls(folder).count("netplan apply") == 1  # the way back
-    assert (folder / "links").read_text() == shown(1500)
-    assert not list((folder / "etc" / "netplan").iterdir())
-
-
 @pytest.fixture
 def host(changed: tuple[Path, Result]) -> Path:
     """Return the folder of a host whose change is written and armed, but not applied."""
@@ -246,6 +235,13 @@ def test_the_way_back_is_taken_once_and_ends_a_running_change(host: Path) -> Non
     assert sh(host, "return")[2:] == [STOPPED, "netplan apply"]
     assert (host / "way-back" / "restored").exists()
     assert sh(host, "return")[4:] == []
+
+
+def test_nothing_is_applied_after_the_way_back(host: Path) -> None:
+    sh(host, "return")
+    assert sh(host, "apply").count("netplan apply") == 1  # the way back
+    assert (host / "links").read_text() == shown(1500)
+    assert not (host / "etc" / "netplan" / "90-muster.yaml").exists()
 
 
 def test_a_confirmed_change_is_not_taken_back(host: Path) -> None:
@@ -301,11 +297,16 @@ exec sh -c "$last"
 
 
 def test_no_host_begins_after_another_has_failed(tmp_path: Path) -> None:
+    configure = yaml.safe_load((ROOT / "roles" / "host_network" / "tasks" / "configure.yml").read_text())
+    assert configure[0]["ansible.builtin.import_tasks"] == "begin.yml"
     hosts = Hosts(tmp_path)
-    good, bad, last = (hosts.add(name, host_network_interfaces={}) for name in ("good", "bad", "last"))
+    good, bad, last = (hosts.add(name) for name in ("good", "bad", "last"))
     (bad / "links").unlink()
-    included = {"ansible.builtin.include_role": {"name": "host_network", "tasks_from": "configure"}}
-    result = hosts.run(playbook() | {"serial": 2, "tasks": [included]})
+    tasks = [
+        {"ansible.builtin.include_role": {"name": "host_network", "tasks_from": "begin"}},
+        {"ansible.builtin.command": "ip -json -details address show"},
+    ]
+    result = hosts.run(playbook() | {"serial": 2, "tasks": tasks})
     assert result.code != 0
     assert [(each / "calls").exists() for each in (good, bad, last)] == [True, True, False]
 

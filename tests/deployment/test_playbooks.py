@@ -13,7 +13,6 @@ import yaml
 from tests.deployment.conftest import SiteUnderTest
 from tests.deployment.running import ROOT, program
 
-pytestmark = [pytest.mark.installer, pytest.mark.quick]
 PLAYBOOKS = sorted((ROOT / "playbooks").glob("*.yml"))
 
 
@@ -49,6 +48,7 @@ def tasks_of(tasks: list[dict[str, Any]] | None) -> Iterator[dict[str, Any]]:
             yield from tasks_of(task.get(part))
 
 
+@pytest.mark.installer  # not `quick`: ansible-lint checks the syntax of each playbook on every commit
 def test_ansible_understands_every_playbook_with_its_roles(site: SiteUnderTest, tmp_path: Path) -> None:
     site.directory = ROOT / "inventories" / "current"
     inventory = tmp_path / "inventory.json"
