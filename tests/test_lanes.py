@@ -8,7 +8,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 MARKED_FOR_GPU = re.compile(r"pytest\.mark\.gpu\b")
-RARE = re.compile(r"\bmark\.rare\b")
+RARE = re.compile(r"(?m)^.*\bmark\.rare\b.*$")
+RARE_OF_THE_WEB = {
+    "test_states_of_the_paper.py": ("section", "marks="),  # two states are in the lane
+    "test_storage_in_a_lab.py": ("@pytest.mark.rare", "the toolkit"),  # five tests are in the lane
+}
+"""Words of the only line with the mark `rare`, for each file that has such a line."""
 MARKED_FOR_INSTALLER = re.compile(r"pytest\.mark\.installer\b")
 
 
@@ -82,7 +87,11 @@ def test_files_that_people_look_at_and_their_data_are_tested_with_every_commit()
     paths = [ROOT / word for word in words.split()]
     files = [file for path in paths for file in (path.rglob("test_*.py") if path.is_dir() else [path])]
     assert {"musterweb", "chart", "cli", "control", "musterlab"} <= {file.parent.name for file in files}
-    assert [str(file) for file in files if RARE.search(file.read_text("utf-8"))] == []
+    rare = {file.name: lines for file in files if (lines := RARE.findall(file.read_text("utf-8")))}
+    assert rare.keys() == RARE_OF_THE_WEB.keys()
+    for name, expected in RARE_OF_THE_WEB.items():
+        (found,) = rare[name]
+        assert all(word in found for word in expected), (name, found)
 
 
 def test_a_test_file_names_its_marks_itself() -> None:

@@ -213,6 +213,7 @@ def toolkit() -> str:
     return str(program)
 
 
+@pytest.mark.rare  # takes 40 seconds; the toolkit has one version, and muster's volumes are tested above
 def test_the_dataops_toolkit_works_on_the_same_volumes(lab: Lab) -> None:
     program = toolkit()
 

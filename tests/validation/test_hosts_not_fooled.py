@@ -125,19 +125,18 @@ def test_it_is_not_green(
     assert others == [], "the record cannot be judged again"
 
 
-ROUNDS = 20
-
-
-def test_no_figure_of_a_tool_leaves_a_record_that_cannot_be_judged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [2, pytest.param(10, marks=pytest.mark.rare)])
+def test_no_figure_of_a_tool_leaves_a_record_that_cannot_be_judged(rounds: int, tmp_path: Path) -> None:
     judged(tmp_path, FakeHosts)
     lines = (tmp_path / log.NAME).read_text().splitlines(keepends=True)
     chance = random.Random(44)  # noqa: S311 - which figures, not secrets
     tools = [number for number, line in enumerate(lines) if NUMBER.search(output_of(line))]
     assert len(tools) > 30
-    changed_tools = set()
-    for _ in range(ROUNDS):
+    for part in range(4 * rounds):
+        if part % 4 == 0:
+            chance.shuffle(tools)
         changed_lines = list(lines)
-        chosen = chance.sample(tools, len(tools) // 4)  # the other tools hide no check that reads two of them
+        chosen = tools[part % 4 :: 4]  # the other tools hide no check that reads two of them
         for number in chosen:
             entry = json.loads(lines[number])
             text = entry["event"]["output"]
@@ -146,14 +145,12 @@ def test_no_figure_of_a_tool_leaves_a_record_that_cannot_be_judged(tmp_path: Pat
             changed_lines[number] = (
                 json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n"
             )
-        changed_tools.update(chosen)
         (tmp_path / log.NAME).write_text("".join(changed_lines))
         report = assemble(log.read_log(tmp_path))
         names = [json.loads(lines[number])["event"]["tool"] for number in chosen]
         assert rejudge(record.decode(record.encode(report)), log.read_log(tmp_path)) == [], names
         mistakes = [step.reason for step in report.steps if "mistake in muster" in step.reason]
         assert mistakes == [], names
-    assert changed_tools == set(tools)
 
 
 def output_of(line: str) -> str:

@@ -96,7 +96,7 @@ def test_a_redaction_has_no_name_of_a_project_of_others(signed: tuple[list[Path]
 def test_no_doctored_record_is_accepted(
     signed: tuple[list[Path], Path], second_verifier: Path, tmp_path: Path
 ) -> None:
-    assert count_accepted(signed, second_verifier, tmp_path, BATCH, seed=44) == []
+    assert count_accepted(signed, second_verifier, tmp_path, 50, seed=44) == []
 
 
 @pytest.mark.rare
