@@ -168,7 +168,7 @@ def test_a_clone_for_a_job_is_its_own_and_is_deleted_with_it(lab: Lab) -> None:
     must(lab.kubeconfig, "delete", "train", "fill", "before", "after")
     until_deleted(lab, "pvc-train-0")
     until_done(lambda: muster(lab.kubeconfig, "data", "volume", "delete", "source"))
-    assert "source" not in claims(lab)
+    until_deleted(lab, "source")
 
 
 def test_a_result_is_kept_when_its_job_has_succeeded(lab: Lab) -> None:
