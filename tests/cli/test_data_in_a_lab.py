@@ -238,14 +238,10 @@ async def test_a_dataset_is_cloned_kept_and_restored_as_the_real_api_server_has_
     message = await site.refused("volume", "delete", "data")
     assert "it has clones: copy; it has snapshots: monday" in message
     assert "volumes were restored from it: back" in await site.refused("snapshot", "delete", "monday")
-    for words in (
-        ("volume", "delete", "back"),
-        ("snapshot", "delete", "monday"),
-        ("volume", "delete", "copy"),
-        ("volume", "delete", "data"),
-    ):
-        await site.must(*words)
-    await gone(site.admin, CLAIMS.path(NAMESPACE, "data"))
+    for kind, name in (("volume", "back"), ("snapshot", "monday"), ("volume", "copy"), ("volume", "data")):
+        await site.must(kind, "delete", name)
+        resource = CLAIMS if kind == "volume" else VOLUME_SNAPSHOTS
+        await gone(site.admin, resource.path(NAMESPACE, name))
     assert await site.volumes() == set()
 
 
