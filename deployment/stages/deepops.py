@@ -99,15 +99,16 @@ class Deepops(StageDefinition):
             devices = "nothing announces GPUs"
         kubernetes = f"Kubernetes {site.versions['kubernetes']} with {container_runtime(site)} and {plugin}"
         return (
-            f"the kubespray of DeepOps {site.versions['deepops']}, in an environment of its own, installs {kubernetes} "
-            f"on {count(len(site.hosts), 'host')}{served.words(site)}; {devices}. ON EACH HOST: {_changes()}"
+            f"the kubespray of DeepOps {site.versions['deepops']}, in its own Python environment, installs "
+            f"{kubernetes} on {count(len(site.hosts), 'host')}{served.words(site)}; {devices}. "
+            f"ON EACH HOST: {_changes()}"
         )
 
     def joining_sentence(self, site: Site, joining: Sequence[str]) -> str:
         old = [name for name, host in site.hosts.items() if {"control_plane", "etcd"} & set(host["roles"])]
         return (
             f"kubespray's scale.yml joins {', '.join(joining)} to the cluster. On {', '.join(old)} its facts.yml reads "
-            f"facts, and the first one makes token and certificates. ON EACH JOINING HOST: {_changes()}"
+            f"facts, and the first one creates a token and certificates. ON EACH JOINING HOST: {_changes()}"
         )
 
     def removal_sentence(self, site: Site) -> str:

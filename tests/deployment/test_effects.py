@@ -92,19 +92,22 @@ def test_docker_in_use_is_taken_away_only_where_that_is_accepted(result: Result)
     assert "train-7 (nvcr.io/nvidia/pytorch:24.01, Up 3 days), web (nginx, Exited (0) 2 hours ago)" in failure
     assert "give --accept-runtime-purge, or set kubernetes.container_runtime to docker" in failure
     effects = said(result, "docker")
-    assert "swap goes off, and from /etc/fstab go: /swap.img none swap sw 0 0" in effects
+    assert (
+        "swap is switched off, and these lines of /etc/fstab are removed: /swap.img none swap sw 0 0"
+        in effects
+    )
     assert "SELinux is enforcing and becomes permissive" in effects
-    assert "docker goes with its packages, images and containers: train-7" in effects
+    assert "docker is removed with its packages, images and containers: train-7" in effects
 
     assert failures(result, "docker-accepted") == []
     assert failures(result, "docker-chosen") == []
-    assert "docker goes" not in said(result, "docker-chosen")
+    assert "docker is removed" not in said(result, "docker-chosen")
     assert result.changed == 0
 
 
 def test_a_node_with_the_runtime_of_the_site_file_loses_nothing(result: Result) -> None:
     assert failures(result, "containerd") == []
-    assert "goes with its packages" not in said(result, "containerd")
+    assert "is removed with its packages" not in said(result, "containerd")
     (refused,) = failures(result, "containerd-not-chosen")
     assert "containerd runs on containerd-not-chosen" in refused
 

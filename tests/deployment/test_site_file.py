@@ -326,7 +326,7 @@ def test_the_stages_come_in_the_order_of_their_needs(site: SiteUnderTest) -> Non
 
 PLAN = """\
 deepops            run: never run on this site
-                     does  the kubespray of DeepOps 26.07, in an environment of its own, installs Kubernetes 1.35.4 \
+                     does  the kubespray of DeepOps 26.07, in its own Python environment, installs Kubernetes 1.35.4 \
 with containerd and calico on 5 hosts; the stage device_plugin announces the GPUs. \
 ON EACH HOST: swap is turned off, also in /etc/fstab, \
 SELinux becomes permissive, DNS is set, NetworkManager ignores the interfaces of the network plugin, sysctls are set, \
