@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deployment.hosts import guests
+from tests.deployment.hosts import guests, user_mode
 from tests.deployment.hosts.conftest import Host, Packages
 from tests.deployment.hosts.guests import Guest
 from tests.deployment.hosts.scenarios import SCENARIOS
 from tests.deployment.hosts.test_uninstall import FILES
+from tests.deployment.hosts.user_mode import UserModeGuest
 
 pytestmark = pytest.mark.installer
 SITE = "etc/netplan/50-site.yaml"
@@ -26,15 +27,28 @@ PROBE = "ip link add probe0 type bond && ip link add link probe0 name probe0.7 t
 @pytest.fixture
 def host(packages: Packages, tmp_path: Path) -> Iterator[Host]:
     """Yield a guest with three interfaces; eth0 leads to this machine."""
+    yield from booted(Guest, packages, tmp_path)
+
+
+@pytest.fixture
+def bonded(packages: Packages, tmp_path: Path) -> Iterator[Host]:
+    """Yield such a guest on a kernel with bonds and VLANs: that of this machine, or a kernel in user mode."""
+    probed = subprocess.run(["unshare", "--net", "sh", "-c", PROBE], capture_output=True, check=False)
+    if probed.returncode and user_mode.missing():
+        pytest.skip(user_mode.missing())
+    yield from booted(UserModeGuest if probed.returncode else Guest, packages, tmp_path)
+
+
+def booted(kind: type[Guest], packages: Packages, folder: Path) -> Iterator[Host]:
     scenario = SCENARIOS["ubuntu-24.04"]
     name = f"network-{os.getpid()}"
-    guest = Guest(name, os.getpid(), repository=str(packages(scenario.suite)), ports=3)
+    guest = kind(name, os.getpid(), repository=str(packages(scenario.suite)), ports=3)
     try:
         guests.create(scenario.suite, guest, ("iproute2", "netplan.io"))
         guest.run(
             "/usr/lib/systemd/systemd-networkd-wait-online", "--interface=eth0", "--timeout=250", check=True
         )
-        yield Host(guest, scenario, tmp_path)
+        yield Host(guest, scenario, folder)
     finally:
         guest.destroy()
 
@@ -152,10 +166,9 @@ def test_a_file_that_netplan_refuses_is_taken_back_at_once(host: Host) -> None:
     assert (links(host.guest), other.read_text()) == before
 
 
-def test_bond_and_vlan_come_up_and_go(host: Host) -> None:
-    probed = subprocess.run(["unshare", "--net", "sh", "-c", PROBE], capture_output=True, check=False)
-    if probed.returncode != 0:
-        pytest.skip("the kernel of this machine has no bonds and VLANs")
+@pytest.mark.rare
+def test_bond_and_vlan_are_restored_after_a_wrong_change_and_removed(bonded: Host) -> None:
+    host = bonded
     before = links(host.guest)
     wanted = configured(
         host,
@@ -170,6 +183,15 @@ def test_bond_and_vlan_come_up_and_go(host: Host) -> None:
     assert (after["bond0"][0], after["eth1"][0], after["eth2"][0]) == (9000, 9000, 9000)
     assert after["bond0.7"] == (8000, ["10.77.0.2/24"])
     assert host.play("host_network", **wanted).changes == []
+    # A bond with eth0 and a VLAN on it, which this machine does not have.
+    wrong = configured(host, {"bond1": {"members": ["eth0"], "mode": "active-backup"}})
+    del wrong["host_network_interfaces"]["eth0"]
+    wrong["host_network_interfaces"]["bond1.9"] = {
+        "parent": "bond1", "vlan": 9, "network": "site", "address": host.guest.address,
+    }  # fmt: skip
+    cut_off = host.play("host_network", host_network_seconds=120, **wrong)
+    assert "It has restored its former network by itself" in cut_off.failures[-1]
+    assert links(host.guest) == after
     removed = host.play("host_network", part="uninstall", **wanted)
     assert removed.code == 0, removed.failures
     assert links(host.guest) == before
