@@ -77,7 +77,6 @@ def pod_row(pod: "NodePod") -> Sequence[str]:
 
 def row(view: "NodeView", *, wide: bool) -> Sequence[str]:
     """Return the cells of one node."""
-    usable = view.gpu_milli - view.gpu_unhealthy_milli
     cells = (
         view.name,
         view.status,
@@ -88,8 +87,8 @@ def row(view: "NodeView", *, wide: bool) -> Sequence[str]:
         amount(view.memory_bytes),
         amount(view.memory_allocated_bytes),
         view.gpu_product,
-        format_gpu(usable),
-        format_gpu(usable - view.gpu_allocated_milli),
+        format_gpu(view.gpu_milli - view.gpu_unhealthy_milli),
+        format_gpu(view.gpu_free_milli),
     )
     if not wide:
         return cells

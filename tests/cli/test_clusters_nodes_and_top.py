@@ -100,7 +100,7 @@ def test_nodes_are_listed_with_allocated_and_free_amounts(
     first = "dgx1-1 ready 10.61.218.152 worker 80 4.5 512Gi 8Gi Tesla-V100-SXM2-32GB 8 5.5"
     assert outcome.lines[1].split() == first.split()
     assert outcome.lines[2].split()[:2] == ["dgx1-2", "notReady"]
-    assert outcome.lines[2].split()[-2:] == ["7", "7"]
+    assert outcome.lines[2].split()[-2:] == ["7", "0"], "no new pod gets GPUs of a node that is not ready"
     assert muster("list", "nodes", "-o", "name").out == "dgx1-1\ndgx1-2\n"
     assert muster("list", "nodes", "--no-headers").lines[0].startswith("dgx1-1")
 

@@ -121,6 +121,13 @@ def fill(server: MemoryApiServer) -> None:
     )
 
 
+def set_ready(server: MemoryApiServer, name: str, status: str) -> None:
+    """Set the condition Ready of a node."""
+    node = server.find("nodes", name)
+    assert node is not None
+    server.add({**node, "status": node["status"] | {"conditions": [{"type": "Ready", "status": status}]}})
+
+
 def add_job(
     server: MemoryApiServer,
     namespace: str,

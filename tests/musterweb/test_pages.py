@@ -15,7 +15,7 @@ import pytest
 
 from musterweb.application import FILES, LIVE, STILL
 from musterweb.table import Table, csv_text
-from tests.musterweb.conftest import FILE_TOKEN, HTML, add_job, filled_in
+from tests.musterweb.conftest import FILE_TOKEN, HTML, add_job, filled_in, set_ready
 from tests.musterweb.test_events import until
 
 if TYPE_CHECKING:
@@ -105,6 +105,29 @@ def test_the_numbers_are_still_those_of_the_commands_after_changes(
     assert [row["STATUS"] for row in rows] == [job["status"] for job in listed]
     for node in muster("top", "node", "-o", "json").json:
         assert overview.row(node["name"])[4] == node["gpusAllocated"]
+
+
+@pytest.mark.parametrize("status", ["False", "Unknown"])
+def test_gpus_of_a_node_that_is_not_ready_are_not_free(
+    site: Site, muster: Callable[..., Outcome], status: str
+) -> None:
+    def shown() -> tuple[dict[str, str], list[str], list[str]]:
+        overview = site.browser("sue").get("/")
+        figures = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", overview.text))
+        listed = [line.split()[-1] for line in muster("list", "nodes", "--no-headers").lines]
+        free = [overview.row(name)[5] for name in ("dgx1-1", "dgx1-2")]
+        return figures, free, listed
+
+    for name in ("dgx1-1", "dgx1-2"):
+        set_ready(site.server, name, "True")
+    figures, free, listed = shown()
+    assert (figures["Free"], figures["Not ready"]) == ("12", "0")
+    assert free == listed == ["5", "7"]
+    set_ready(site.server, "dgx1-2", status)
+    figures, free, listed = shown()
+    assert (figures["GPUs"], figures["Allocated"]) == ("16", "4 (25%)")
+    assert (figures["Free"], figures["Not ready"]) == ("5", "7")
+    assert free == listed == ["5", "0"]
 
 
 def test_a_viewer_of_one_team_finds_nothing_of_another(site: Site) -> None:

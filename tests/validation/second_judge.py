@@ -61,6 +61,7 @@ class World:
 
     def __init__(self) -> None:
         self.gpus: dict[str, int] = {}
+        self.down: set[str] = set()
         self.quota: dict[str, int] = {}
         self.projects: dict[str, Json] = {}
         self.gone: set[str] = set()
@@ -75,6 +76,8 @@ class World:
         self.kubelets.hear(event)
         if kind == "node":
             self.gpus[event["node"]] = event["gpus"]
+            self.down ^= self.down & {event["node"]}
+            self.down |= set() if event["ready"] else {event["node"]}
         elif kind == "project":
             self.quota[event["project"]] = event["quotaMilli"]
             self.projects[event["project"]] = event

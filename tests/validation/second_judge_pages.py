@@ -66,7 +66,11 @@ class _Page:
         match = re.fullmatch(r"([0-9.]{1,19}) \(([0-9]{1,3})%\)", shown.get("Allocated", ""))
         if not match or gpus(match[1]) != held or int(match[2]) != (100 * held // total if total else 0):
             return False
-        if gpus(shown.get("Free")) != max(total - sick - held, 0):
+        dead = gpus(shown.get("Not ready", "0"))
+        idle = sum(max(1000 * self.world.gpus[name] - self.held_on(name), 0) for name in self.world.down)
+        if dead is None or not idle - sick <= dead <= idle:
+            return False
+        if gpus(shown.get("Free")) != max(total - sick - dead - held, 0):
             return False
         some = sum(1 for count in self.world.gpus.values() if count)
         return (
@@ -75,6 +79,9 @@ class _Page:
             and counts(shown, "Jobs that hold GPUs", len(self.held), len(self.held))
             and counts(shown, "Jobs that wait", len(self.waits), len(self.may_wait))
         )
+
+    def held_on(self, node: str) -> int:
+        return sum(pod["gpuMilli"] for pod in self.world.holders() if pod["node"] == node)
 
     def measures_are(self, shown: dict[str, str], held: int) -> bool:
         idle, use = shown.get("Allocated, but idle", ""), shown.get("Utilization", "")
@@ -167,10 +174,11 @@ class _Page:
             total, sick, used, free = (
                 gpus(row.get(key)) for key in ("GPUs", "UNHEALTHY", "ALLOCATED", "FREE")
             )
-            held = sum(pod["gpuMilli"] for pod in self.world.holders() if pod["node"] == row["name"])
+            held = self.held_on(row["name"])
             if total is None or sick is None or not total - sick <= 1000 * real[row["name"]] <= total:
                 return False
-            if used != held or free != max(0, total - sick - held):
+            left = 0 if row["name"] in self.world.down else max(0, total - sick - held)
+            if (used, free) != (held, left):
                 return False
         return True
 

@@ -21,11 +21,11 @@ def test_every_part_of_the_overview_is_read(site: Site) -> None:
     state, *rest = rows
     assert (state["of"], state["current"], isinstance(state["at"], int)) == ("state", "yes", True)
     figures = {row["figure"]: row["value"] for row in rest if row["of"] == "figure"}
-    assert {name: figures[name] for name in ("GPUs", "Allocated", "Free", "Jobs that wait")} == {
-        "GPUs": "16", "Allocated": "4 (25%)", "Free": "12", "Jobs that wait": "1",
+    assert {name: figures[name] for name in ("GPUs", "Allocated", "Free", "Not ready", "Jobs that wait")} == {
+        "GPUs": "16", "Allocated": "4 (25%)", "Free": "0", "Not ready": "12", "Jobs that wait": "1",
     }  # fmt: skip
     assert figures.keys() == {
-        "GPUs", "Allocated", "Free", "Allocated, but idle", "Unhealthy", "Utilization", "Nodes",
+        "GPUs", "Allocated", "Free", "Not ready", "Allocated, but idle", "Unhealthy", "Utilization", "Nodes",
         "Jobs that hold GPUs", "Jobs that wait",
     }  # fmt: skip
     shares = {row["project"]: row["value"] for row in rest if row["of"] == "share"}

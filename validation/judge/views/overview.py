@@ -91,7 +91,12 @@ def _figures(state: State, jobs: _Jobs, figures: Mapping[str, str]) -> Iterator[
     if allocated is None or (milli(allocated[1]), int(allocated[2])) != (held_milli, percent):
         shown = short(figures.get("Allocated"))
         yield f"Allocated is {shown}, not {units.gpus(held_milli)} ({percent}%)"
-    free_milli = max(0, total - unhealthy - held_milli)
+    unused_milli = sum(_unused_milli(state, name) for name in state.not_ready)
+    not_ready = milli(figures.get("Not ready", "0"))
+    if not_ready is None or not unused_milli - unhealthy <= not_ready <= unused_milli:
+        yield f"Not ready is {short(figures.get('Not ready'))}, not {units.gpus(unused_milli)}"
+        return
+    free_milli = max(0, total - unhealthy - not_ready - held_milli)
     if milli(figures.get("Free")) != free_milli:
         yield f"Free is {short(figures.get('Free'))}, not {units.gpus(free_milli)}"
     yield from _measured(state, figures, held_milli)
@@ -99,6 +104,12 @@ def _figures(state: State, jobs: _Jobs, figures: Mapping[str, str]) -> Iterator[
     yield from _count(figures, "Nodes", with_gpus, len(state.nodes))
     yield from _count(figures, "Jobs that hold GPUs", len(jobs.held_milli), len(jobs.held_milli))
     yield from _count(figures, "Jobs that wait", len(jobs.waiting), len(jobs.may_wait))
+
+
+def _unused_milli(state: State, node: str) -> int:
+    """Return the GPUs of a node that no pod has, in thousandths."""
+    held = sum(pod.gpu_milli for pod in state.holding() if pod.node == node)
+    return max(0, state.nodes.get(node, 0) * 1000 - held)
 
 
 def _measured(state: State, figures: Mapping[str, str], held_milli: int) -> Iterator[str]:
@@ -236,7 +247,8 @@ def _nodes(state: State, rows: Sequence[Row]) -> Iterator[str]:
             yield f"{name}: GPUs is {short(row.get('GPUs'))}, not {gpus[name]}"
             continue
         yield from gpus_are((name,), row, "ALLOCATED", held[name])
-        yield from gpus_are((name,), row, "FREE", max(0, total - unhealthy - held[name]))
+        free_milli = 0 if name in state.not_ready else max(0, total - unhealthy - held[name])
+        yield from gpus_are((name,), row, "FREE", free_milli)
 
 
 def _one(rows: Sequence[Row]) -> Row:

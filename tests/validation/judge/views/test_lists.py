@@ -267,6 +267,26 @@ def test_a_project_that_was_deleted_is_not_shown_any_more() -> None:
             assert result.judgement.verdict == verdict, (name, result.differences)
 
 
+def test_gpus_of_a_node_that_is_not_ready_are_shown_apart_and_not_as_free() -> None:
+    lost: list[Event] = [*WORLD, NodeSeen(4, "n2", 8, ready=False)]
+    rows = shown_overview(fold(lost))
+    figures = {row["figure"]: row["value"] for row in rows if row["of"] == "figure"}
+    assert (figures["Free"], figures["Not ready"]) == ("4.5", "6")
+    as_free = {'Not ready is "0", not 6', 'n2: FREE is "6", not 0'}
+    apart = {'Not ready is "6", not 0', 'n2: FREE is "0", not 6'}
+    back = [*lost, NodeSeen(5, "n2", 8)]
+    for world, answer, differences in (
+        (lost, rows, set()),
+        (lost, shown(OVERVIEW), as_free),
+        (back, shown(OVERVIEW), set()),
+        (back, rows, apart),
+    ):
+        events: list[Event] = [*world, AnswerSeen(9, OVERVIEW, VIEWS[OVERVIEW].line, 0, json.dumps(answer))]
+        window = Window(len(world), len(world), len(events), 8, 9)
+        result = judge_view(OVERVIEW, Circumstances(), Timeline(events), window, least=LEAST)
+        assert set(result.differences) == differences
+
+
 def test_a_list_may_be_that_of_the_moment_after_a_project_was_deleted() -> None:
     leaves: list[Event] = [ProjectDeleted(4, "team-b")]
     after = SHOWN[PROJECTS](fold([*WORLD, *leaves]))
