@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.upstream import facts
+from tests.upstream.kubernetes_sources import kubernetes_module
 from tests.upstream.names import ROOT
 
 Facts = dict[str, Any]
@@ -158,6 +159,37 @@ def test_known_releases_are_no_change_and_missing_sources_are_named(
     for software in ("kubernetes", "driver", "container_toolkit", "gpu_operator"):
         assert any(line.startswith(f"not read: {software}: not at hand: ") for line in lines)
     assert ended.returncode == 2, ended.stderr
+
+
+def test_releases_of_the_matrix_alone_leave_nothing_to_do(
+    source: str, deepops: Facts, tmp_path: Path
+) -> None:
+    """Each source is at hand, and each release is one of the matrix: exit code 0, and 1 after one newer release."""
+    given = facts.folder(facts.FACTS_VARIABLE)
+    assert given is not None
+    known = tmp_path / "known"
+    known.mkdir()
+    for path in given.iterdir():
+        (known / path.name).symlink_to(path)
+    operator = deepops["roles"]["nvidia-gpu-operator"]["variables"]["defaults/main.yml"]
+    listed = {
+        "driver": "580.159.03",
+        "container_toolkit": "1.20.0",
+        "gpu_operator": operator["gpu_operator_chart_version"],
+    }
+    (known / facts.RELEASES).write_text(json.dumps(listed))
+    checkout = tmp_path / "kubernetes-v1.35.4"
+    (checkout / "staging" / "src" / "k8s.io").mkdir(parents=True)
+    (checkout / "pkg").symlink_to(kubernetes_module("k8s.io/kubernetes") / "pkg")
+    (checkout / "staging" / "src" / "k8s.io" / "api").symlink_to(kubernetes_module("k8s.io/api"))
+    ended = releases(tmp_path, known)
+    *lines, last = ended.stdout.splitlines()
+    assert last.startswith("0 names and 0 versions to follow, "), ended.stdout
+    assert last.endswith(", 0 comparisons not possible"), ended.stdout
+    assert {line.partition(":")[0] for line in lines} == {"read", "fault"}
+    assert ended.returncode == 0, ended.stderr
+    (known / facts.RELEASES).write_text(json.dumps(listed | {"driver": "610.1.2"}))
+    assert releases(tmp_path, known).returncode == 1
 
 
 @pytest.mark.parametrize(
