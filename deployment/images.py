@@ -54,7 +54,16 @@ def problems(site: Site) -> Iterator[Finding]:
 
 
 def notes(site: Site) -> Iterator[str]:
-    """Yield the images whose content can change in the registry: no digest, and a moving tag or no tag."""
+    """Yield the images whose content can change in the registry: no digest, and a moving tag or no tag.
+
+    Also yield an image of the operator without a registry, and images in a registry of each host.
+    """
+    own = site.get("orchestrator", "image", default="/")
+    if "/" not in own and "{{" not in own:
+        yield (
+            f"orchestrator.image: {own} names no registry, so nodes pull docker.io/library/{own}, which is not there: "
+            "write REGISTRY/NAME:TAG"
+        )
     remote = any(host.get("connection", "ssh") == "ssh" for host in site.hosts.values())
     for place, text in named(site):
         registry = text.partition("/")[0]

@@ -20,6 +20,11 @@ def problems(site: Site) -> Iterator[Finding]:
                 ("network", "proxy", "no_proxy", index),
                 f"network.proxy.no_proxy: {text} is no name, no domain, no address and no network: correct it",
             )
+        if text == "*":
+            yield Finding(
+                ("network", "proxy", "no_proxy", index),
+                "network.proxy.no_proxy: with * nothing is fetched by the proxy: remove it, or remove network.proxy",
+            )
     for key in ("http", "https"):
         url = site.get("network", "proxy", key)
         if url is None or _URL.fullmatch(url):

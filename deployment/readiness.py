@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from deployment.plan import LEFT_OUT, RUN, StagePlan
-from deployment.site import Finding, Site
+from deployment.site import Finding, Place, Site
 from deployment.stages import deepops
 
 _CLUSTER_STAGE: Final = deepops.STAGE.name
@@ -22,6 +22,7 @@ def missing_requirements(
         *_ansible(site),
         *(_of_stages(site, variables, decisions) if installs else ()),
         *_secrets(site),
+        *_files(site),
         *_cluster(site, variables, decisions, installs=installs),
     ]
 
@@ -56,6 +57,22 @@ def _secrets(site: Site) -> Iterator[Finding]:
         if "env" in secret and not os.environ.get(secret["env"]):
             where = ".".join(map(str, place))
             yield Finding(place, f"{where}: the environment variable {secret['env']} is not set")
+
+
+def _files(site: Site) -> Iterator[Finding]:
+    """Yield the keys, host keys and certificates that are not on the controller."""
+    places: list[Place] = [
+        ("access", "key_file"),
+        ("access", "known_hosts"),
+        ("access", "jump", "key_file"),
+        ("storage", "ontap", "ca_file"),
+    ]
+    places += [("hosts", name, "jump", "key_file") for name in site.hosts]
+    for place in places:
+        text = site.get(*map(str, place))
+        path = Path(text).expanduser() if isinstance(text, str) else None
+        if path and path.is_absolute() and (path.is_dir() or not path.exists()):
+            yield Finding(place, f"{'.'.join(map(str, place))}: there is no file {path}")
 
 
 def _cluster(

@@ -35,6 +35,7 @@ def problems(site: Site) -> Iterator[Finding]:
                 f"{name} has {host['address']}, which is the machine that muster runs on. Name the address by which "
                 "the other hosts reach it, or set connection: local if it is this machine",
             )
+    yield from _without_root(site)
     yield from _doubled(site)
     yield from _node_addresses(site)
     yield from _maintenance(site)
@@ -60,6 +61,22 @@ def _is_this_machine(site: Site, host: dict[str, Any]) -> bool:
     jump = host.get("jump", site.get("access", "jump"))
     port = host.get("port", site.get("access", "port", default=22))
     return host.get("connection", "ssh") == "ssh" and port == 22 and jump in {None, "none"}
+
+
+def _without_root(site: Site) -> Iterator[Finding]:
+    """Yield hosts on which no task would be root: another user without sudo."""
+    if site.get("access", "become", default=True):
+        return
+    for name, host in site.hosts.items():
+        user = host.get("user", site.get("access", "user"))
+        own = "ansible_become" in host.get("connection_vars", {})
+        if host.get("connection", "ssh") == "ssh" and user not in {None, "root"} and not own:
+            yield Finding(
+                ("access", "become"),
+                f"access.become is false, and {name} is reached as {user}: the stages need root. Remove become, or set "
+                "user: root",
+            )
+            return
 
 
 def _reserved_names(site: Site) -> Iterator[Finding]:

@@ -64,6 +64,8 @@ def _schema_problems(site: Site) -> list[str]:
         _validator().iter_errors(site.document.data), key=lambda violation: list(map(str, violation.path))
     ):
         place: Place = tuple(error.absolute_path)
+        if "propertyNames" in error.absolute_schema_path and isinstance(error.instance, str):
+            place = (*place, error.instance)
         for where, message in _describe_error(place, error):
             messages.setdefault(where, site.problem(where, message))
     return sorted(
@@ -172,6 +174,11 @@ def _text_problems(site: Site) -> Iterator[str]:
             yield site.problem(
                 place,
                 f"{'.'.join(map(str, place))}: it has a line end, or a space at an end: write one line without them",
+            )
+        if "PRIVATE KEY-----" in text:
+            yield site.problem(
+                place,
+                f"{'.'.join(map(str, place))}: a secret is never written here; name the file of the key",
             )
         if text.startswith(_VAULT_HEADER):
             yield site.problem(

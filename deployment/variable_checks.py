@@ -5,8 +5,9 @@ Reports unknown names, wrong types, and variables that must be set by another ke
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
+from zoneinfo import available_timezones
 
 from deployment import upstream
 from deployment.content import role_options
@@ -57,6 +58,24 @@ _FORMS: Final = {
 """The strings that Ansible converts to each type, in lower case."""
 
 
+_DNS_NAME: Final = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*"
+_LABEL: Final = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_TEXTS: Final = {
+    "_sha256": ("[0-9a-f]{64}", "a SHA-256: 64 hexadecimal digits in lower case"),
+    "_namespace": (_LABEL, "a name of Kubernetes: lower-case letters, digits and -"),
+    "_chart": (r"\S.*", "a URL or a path"),
+    "_archive": (r"\S.*", "a URL or a path"),
+    "device_plugin_release": (_LABEL, "a name of Kubernetes: lower-case letters, digits and -"),
+    "dra_release": (_LABEL, "a name of Kubernetes: lower-case letters, digits and -"),
+}
+"""The forms of texts, and their words, by the end of the variable's name."""
+_TEXTS_OF_EXTRA: Final = {
+    "calico_mtu": ("[1-9][0-9]{3}", "a number of bytes"),
+    "cluster_name": (_DNS_NAME, "a DNS name in lower case"),
+    "dns_domain": (_DNS_NAME, "a DNS name in lower case"),
+}
+
+
 def problems(site: Site) -> Iterator[Finding]:
     """Yield the variables whose names or values a role or kubespray does not accept."""
     options = role_options()
@@ -68,6 +87,7 @@ def problems(site: Site) -> Iterator[Finding]:
             yield Finding(place, f"vars.{name}: no role has this variable{_nearest(name, options)}")
         else:
             yield from _of_value(place, value, options[name])
+            yield from _of_text(place, value, _TEXTS, name.endswith)
     whole = site.get(*EXTRA)
     if isinstance(whole, str) and "{{" in whole:
         yield Finding(
@@ -86,7 +106,7 @@ def connection_problems(site: Site) -> Iterator[Finding]:
     """Yield variables of a connection that Ansible does not have."""
     known = upstream.names()["connection"].split()
     for host, entry in site.hosts.items():
-        for name in entry.get("connection_vars", {}):
+        for name, value in entry.get("connection_vars", {}).items():
             place: Place = ("hosts", host, "connection_vars", name)
             where = f"hosts.{host}.connection_vars.{name}"
             if name in {"ip", "access_ip"}:
@@ -109,6 +129,8 @@ def connection_problems(site: Site) -> Iterator[Finding]:
                 yield Finding(
                     place, f"{where}: Ansible's connections do not have this variable{_nearest(name, known)}"
                 )
+            elif value is None or isinstance(value, dict | list):
+                yield Finding(place, f"{where}: should be a text, not {_shown(value)}")
 
 
 def _of_extra(named: Mapping[Any, Any]) -> Iterator[Finding]:
@@ -138,6 +160,20 @@ def _of_extra(named: Mapping[Any, Any]) -> Iterator[Finding]:
             kind = upstream.variables()[name]
             choices = (upstream.names()["choices"] | upstream.names()["choices_of_calico"]).get(name, [])
             yield from _of_value(place, value, {"type": kind or "any", "choices": choices})
+            yield from _of_text(place, value, _TEXTS_OF_EXTRA, str(name).__eq__)
+            zones = available_timezones()
+            if name == "ntp_timezone" and zones and value not in zones and "{{" not in str(value):
+                yield Finding(place, f"{where}: {value} is no time zone{_nearest(str(value), zones)}")
+
+
+def _of_text(
+    place: Place, value: Any, forms: Mapping[str, tuple[str, str]], is_of: Callable[[str], bool]
+) -> Iterator[Finding]:
+    """Yield a text without the form of its variable."""
+    for name, (form, words) in forms.items():
+        is_plain = isinstance(value, str | int) and "{{" not in str(value)
+        if is_of(name) and is_plain and not re.fullmatch(form, str(value)):
+            yield Finding(place, f"{'.'.join(map(str, place))}: should be {words}, not {_shown(value)}")
 
 
 def _nearest(name: str, known: Any) -> str:

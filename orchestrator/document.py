@@ -15,6 +15,12 @@ Path_ = tuple[str | int, ...]
 _Kind = TypeVar("_Kind")
 _AT = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
 _UNKNOWN = re.compile(r"unknown field `([^`]+)`")
+_STANDARD = "tag:yaml.org,2002:"
+_MERGE = f"{_STANDARD}merge"
+_TAGS = frozenset(
+    _STANDARD + kind for kind in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp", "value")
+)
+_TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _PART = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 
 
@@ -98,10 +104,12 @@ class Document:
 
     def _plain(self, node: yaml.Node, place: Path_) -> Any:
         self.lines[place] = node.start_mark.line + 1
+        if node.tag not in _TAGS:
+            raise self.error(place, f"the tag {_tag(node)} is not supported: remove it")
         if isinstance(node, yaml.MappingNode):
             plain: dict[str, Any] = {}
             for key, value in node.value:
-                name = str(key.value)
+                name = self._key(key)
                 if name in plain:
                     raise self.error_type(
                         f"{self.path}:{key.start_mark.line + 1}: key `{name}` is there twice"
@@ -112,6 +120,25 @@ class Document:
         if isinstance(node, yaml.SequenceNode):
             return [self._plain(item, (*place, index)) for index, item in enumerate(node.value)]
         return _scalar(node)
+
+    def _key(self, key: yaml.Node) -> str:
+        problem = ""
+        if not isinstance(key, yaml.ScalarNode):
+            problem = "a key is a text, not a list or keys with values"
+        elif key.tag == _MERGE:
+            problem = (
+                "a merge (<<) is not supported: write the entries, or an alias (*) for all entries of a key"
+            )
+        elif key.tag not in _TAGS:
+            problem = f"the tag {_tag(key)} is not supported: remove it"
+        if problem:
+            raise self.error_type(f"{self.path}:{key.start_mark.line + 1}: {problem}")
+        return str(key.value)
+
+
+def _tag(node: yaml.Node) -> str:
+    """Return a tag as people write it."""
+    return node.tag.replace(_STANDARD, "!!") if node.tag.startswith(_STANDARD) else node.tag
 
 
 def _scalar(node: yaml.Node) -> Any:
@@ -124,7 +151,7 @@ def _scalar(node: yaml.Node) -> Any:
     except (ValueError, InvalidOperation):
         return node.value  # a string; the schema refuses it if a number is required
     if kind == "bool":
-        return node.value.lower() in {"true", "yes", "on"}
+        return _TRUTHS.get(node.value.lower(), node.value)
     return None if kind == "null" else node.value
 
 

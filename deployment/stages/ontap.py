@@ -221,6 +221,7 @@ def _route_problems(ontap: dict[str, Any]) -> Iterator[Finding]:
         lif["address"]
         for lif in [*ontap.get("data_lifs", []), ontap.get("svm_management_lif") or {"address": ""}]
     }
+    known = _svm_networks(ontap)
     destinations: set[str] = set()
     for index, route in enumerate(ontap.get("routes", [])):
         place: Place = ("storage", "ontap", "routes", index)
@@ -231,9 +232,24 @@ def _route_problems(ontap: dict[str, Any]) -> Iterator[Finding]:
             )
         if gateway in own:
             yield Finding(place, f"the gateway {gateway} of {to} is an interface of the SVM: name the router")
+        elif known and gateway[:1].isdigit() and not any(networks.is_in(gateway, each) for each in known):
+            yield Finding(
+                place,
+                f"the gateway {gateway} of {to} is in the network of no interface of the SVM "
+                f"({', '.join(map(str, known))}): correct one of them",
+            )
         if to in destinations:
             yield Finding(place, f"there are two routes to {to}: remove one")
         destinations.add(to)
+
+
+def _svm_networks(ontap: dict[str, Any]) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    """Return the networks of the interfaces of the SVM; empty if the site file does not have all of them."""
+    lifs = [*ontap.get("data_lifs", []), ontap.get("svm_management_lif")]
+    try:
+        return [ipaddress.ip_network(f"{lif['address']}/{lif['netmask']}", strict=False) for lif in lifs]
+    except (ValueError, TypeError):
+        return []
 
 
 def _doubled_ports(ontap: dict[str, Any]) -> Iterator[Finding]:

@@ -1,13 +1,12 @@
 """The stage trident: NetApp's Trident with its backends and storage classes."""
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 from deployment import matrix
 from deployment.site import Finding, Place, Site
-from deployment.stages import ontap
+from deployment.stages import mount_options, ontap
 from deployment.stages.api import items
 from deployment.stages.definition import StageDefinition, Variables
 from deployment.stages.secrets import secret
@@ -23,12 +22,6 @@ _ORCHESTRATORS: Final = Resource(
 )
 _PROVISIONERS: Final = Resource("trident.netapp.io", "v1", "tridentprovisioners", "TridentProvisioner")
 
-_NFS_OPTIONS: Final = (
-    "nfsvers", "vers", "minorversion", "rsize", "wsize", "hard", "soft", "timeo", "retrans", "proto", "nconnect",
-    "noatime", "nolock", "actimeo", "acregmin", "acregmax", "acdirmin", "acdirmax", "lookupcache", "sec", "port",
-    "nosharecache", "rdirplus", "nordirplus", "noresvport", "resvport", "noac", "nocto",
-)  # fmt: skip
-"""Options of mount that are common for NFS. A name that is nearly one of them is an error in writing."""
 _OVER_ISCSI: Final = frozenset({"ontap-san"})
 
 
@@ -101,11 +94,8 @@ class Trident(StageDefinition):
 
     def notes(self, site: Site) -> Iterator[str]:
         for storage_class in site.get("storage", "classes", default=[]):
-            for option in ",".join(storage_class.get("mount_options", [])).split(","):
-                name = option.partition("=")[0]
-                near = difflib.get_close_matches(name, _NFS_OPTIONS, n=1, cutoff=0.8)
-                if near and name not in _NFS_OPTIONS:
-                    yield f"class {storage_class['name']}: mount option {option}: is {near[0]} meant?"
+            for question in mount_options.unknown(_options(storage_class)):
+                yield f"class {storage_class['name']}: {question}"
 
     def sentence(self, site: Site) -> str:
         classes = [
@@ -155,14 +145,16 @@ def _of_classes(site: Site) -> Iterator[Finding]:
         if storage_class["backend"] not in backends:
             backend: Place = ("storage", "classes", index, "backend")
             yield Finding(backend, f"there is no backend {storage_class['backend']} in storage.backends")
-        options = ",".join(storage_class.get("mount_options", [])).split(",")
-        for option in options:
+        place: Place = ("storage", "classes", index, "mount_options")
+        for problem in mount_options.problems(_options(storage_class)):
+            yield Finding(place, f"class {storage_class['name']}: mount option {problem}")
+        for option in _options(storage_class):
             name, _, version = option.partition("=")
             if re.fullmatch(r"v[234](\.[0-9])?", option):
                 name, version = "vers", option[1:]
             if name in {"vers", "nfsvers"} and version not in served:
                 yield Finding(
-                    ("storage", "classes", index, "mount_options"),
+                    place,
                     f"class {storage_class['name']} mounts with {option}, and storage.ontap.nfs_versions "
                     f"has {', '.join(served)} alone",
                 )
@@ -170,6 +162,11 @@ def _of_classes(site: Site) -> Iterator[Finding]:
     if classes and len(defaults) != 1:
         second_default: Place = ("storage", "classes", defaults[1] if defaults else 0)
         yield Finding(second_default, f"{len(defaults)} of the classes are the default: exactly one must be")
+
+
+def _options(storage_class: Mapping[str, Any]) -> list[str]:
+    """Return the mount options of a class. A text can have several options, with commas between them."""
+    return [option for text in storage_class.get("mount_options", []) for option in text.split(",")]
 
 
 def _over_iscsi(site: Site) -> Iterator[Finding]:

@@ -170,6 +170,18 @@ GARBAGE = {
     ),
     "two documents": (b"schema: 1\n---\nschema: 1\n", 2, "another document"),
     "a key that is there twice": (b"schema: 1\nname: a\nname: b\n", 3, "`name` is there twice"),
+    "a list as a key": (b"schema: 1\n? [a, b]\n: c\n", 2, "a key is a text, not a list or keys with values"),
+    "keys with values as a key": (b"schema: 1\n? {a: b}\n: c\n", 2, "a key is a text"),
+    "a tag of Ansible": (b"schema: 1\nname: !vault a\n", 2, "the tag !vault is not supported: remove it"),
+    "a tag of Python": (b"schema: 1\nname: !!python/none a\n", 2, "the tag !!python/none is not supported"),
+    "a tag of a list": (b"schema: 1\nname: !!set {a}\n", 2, "the tag !!set is not supported"),
+    "a tag of a key": (b"schema: 1\n!mine name: a\n", 2, "the tag !mine is not supported"),
+    "a merge": (b"schema: 1\na: &a {b: c}\nd:\n  <<: *a\n", 4, "a merge (<<) is not supported"),
+    "a truth by its tag": (
+        b"schema: 1\nname: a\nversions: {kubernetes: '1.34.2'}\ndriver: {reboot: !!bool maybe}\n",
+        4,
+        "driver.reboot: should be true or false, not `maybe`",
+    ),
     "an alias of nothing": (b"schema: 1\nname: *b\n", 2, "undefined alias"),
     "an alias that holds itself": (b"schema: 1\nname: &a [*a]\n", 2, "does an alias (*) hold itself?"),
     "aliases of aliases": (

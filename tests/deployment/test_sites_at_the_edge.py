@@ -1,9 +1,13 @@
 """Rare values of a site file: each is refused with its line, noted in the plan, or accepted without a note."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from tests.deployment.conftest import SiteUnderTest
 from tests.deployment.test_sites_that_cannot_work import (
+    ENVIRONMENT,
     HEALTHY,
     Case,
     dns,
@@ -17,6 +21,7 @@ from tests.deployment.test_sites_that_cannot_work import (
 )
 
 NETWORKS = "host_networks: {s: {cidr: 192.168.11.0/24}, t: {cidr: 172.20.5.0/24}}"
+ODD = yaml.safe_load((Path(__file__).parent / "odd_sites.yaml").read_text())
 LIF = "address: 192.168.11.11, netmask: 255.255.255.0"
 
 
@@ -150,6 +155,12 @@ CASES = {
     "another version in short": option("v4.2", "class fast mounts with v4.2"),
     "an option of mount in capitals": option("NFSVERS=3", "does not have the form"),
     "two options of mount in one": option("'rsize=1 wsize=1'", "does not have the form"),
+    "an unknown option of mount": option("turbo", "nfs(5) and mount(8) do not have it", refused=False),
+    "an image without a registry": image("muster:0.1.0", "nodes pull docker.io/library/muster:0.1.0", refused=False),
+    "a key that does not exist": Case("{user: muster}", "{user: muster, key_file: /nowhere/id}",
+        "access.key_file: there is no file /nowhere/id"),
+    "a certificate that does not exist": Case(
+        "svm: svm_ai", "svm: svm_ai\n    ca_file: /nowhere.pem", "ca_file: there is no file /nowhere.pem"),
     "a misspelt option of mount": option("nfsver=4.1", "is nfsvers meant?", refused=False),
     "a misspelt setting of volumes": backend("snapshotPolcy: none", "unknown key"),
     "a setting of volumes as a number": backend("snapshotReserve: 10", "write it in quotes"),
@@ -200,6 +211,21 @@ def test_two_values_that_do_not_fit_are_refused(site: SiteUnderTest, name: str) 
     for case in cases:
         text = changed(text, case)
     judged(site, text, cases[of].says, cases[of].at)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_file_is_refused_with_line_and_cause(site: SiteUnderTest, name: str) -> None:
+    case = ODD[name]
+    before, after = case.get("before", ""), case["after"]
+    assert not before or HEALTHY.count(before) == 1
+    site.environment |= ENVIRONMENT
+    site.write(HEALTHY.replace(before, after) if before else f"{HEALTHY}{after}\n")
+    done = site.call("plan")
+    assert done.returncode == 2
+    problems = [line.removeprefix("Error: ") for line in done.stderr.splitlines()]
+    assert any(
+        line.startswith(f"{site.file}:{case['line']}: ") and case["says"] in line for line in problems
+    ), done.stderr
 
 
 def changed(text: str, case: Case) -> str:
