@@ -1,8 +1,12 @@
 """Guests with a kernel in user mode, which has bonds and VLANs that the kernel of this machine lacks."""
 
+import os
 import shlex
 import shutil
+import signal
 import subprocess
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +46,15 @@ def missing() -> str:
     return "" if present else "a kernel with bonds and VLANs needs: apt-get install user-mode-linux"
 
 
+def session(leader: int) -> list[int]:
+    """Return the processes of a session that are no zombies."""
+    done = subprocess.run(
+        ["ps", "-o", "pid=,stat=", "-s", str(leader)], capture_output=True, text=True, check=False
+    )
+    rows = [line.split() for line in done.stdout.splitlines()]
+    return [int(pid) for pid, state in rows if not state.startswith("Z")]
+
+
 @dataclass
 class UserModeGuest(Guest):
     """A guest whose eth0 leads to this machine, and whose other interfaces are ports of one switch."""
@@ -61,7 +74,8 @@ class UserModeGuest(Guest):
         ]  # fmt: skip
         call(["ip", "tuntap", "add", "dev", self.peer(0), "mode", "tap"])
         call(["ip", "address", "add", f"{self.network}.1/24", "dev", self.peer(0)])
-        call(["ip", "link", "set", "dev", self.peer(0), "up"])
+        # the driver of this kernel drops segments that are larger than the MTU, which this machine would send
+        call(["ip", "link", "set", "dev", self.peer(0), "gso_max_segs", "1", "gso_max_size", "1500", "up"])
         with (folder() / f"{self.name}.log").open("a") as log:
             self._process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -79,7 +93,20 @@ class UserModeGuest(Guest):
             ["ssh", *words, shlex.join(arguments)], capture_output=True, text=True, check=check, timeout=300
         )
 
+    def kill(self) -> None:
+        """Cut the power: kill the kernel, and its processes, which are of its session."""
+        deadline = time.monotonic() + 120
+        while members := session(self.monitor):
+            for process in members:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            if self._process is not None:
+                self._process.wait(120)
+            assert time.monotonic() < deadline, f"{members} do not end"
+            time.sleep(0.1)
+
     def destroy(self) -> None:
         """Stop the guest, and remove its files and its link to this machine."""
+        self.kill()
         super().destroy()
         call(["ip", "link", "delete", "dev", self.peer(0)])
