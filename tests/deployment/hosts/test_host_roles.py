@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.deployment.hosts.conftest import Boot
+from tests.deployment.hosts.guests import write_file
 
 pytestmark = pytest.mark.installer
 ROLES = ("driver", "container_toolkit", "docker")
@@ -39,6 +40,40 @@ def test_the_check_predicts_the_first_run_and_a_reboot_in_the_middle_is_no_matte
     assert "1 of 2 GPUs answer the driver: 0000:07:00.0 on the PCI bus does not" in incomplete.failures[-1]
     more = bare.play("driver", part="verify", driver_gpus=3)
     assert "1 of 3 GPUs" in more.failures[-1]
+
+
+UNITS = ("containerd", "docker", "nvidia-cdi-refresh", "nvidia-persistenced")
+BREAKABLE = """[Service]
+Restart=no
+ExecStartPre=/bin/sh -c '[ ! -e /run/broken-%N ]'
+"""
+
+
+def test_units_that_failed_too_often_are_started_again_by_the_next_run(boot: Boot) -> None:
+    host = boot("ubuntu-24.04")
+    guest = host.guest
+    assert host.play(*ROLES).code == 0
+    for unit in UNITS:
+        write_file(guest.disk / f"etc/systemd/system/{unit}.service.d/breakable.conf", BREAKABLE)
+    guest.run("systemctl", "daemon-reload", check=True)
+    for unit in UNITS:
+        guest.run("touch", f"/run/broken-{unit}", check=True)
+        for _ in range(7):
+            guest.run("systemctl", "restart", unit)
+    guest.run("rm", "-f", "/run/cdi/nvidia.yaml", check=True)
+    failed = guest.run("systemctl", "list-units", "--state=failed", "--plain", "--no-legend").stdout
+    assert all(f"{unit}.service" in failed for unit in UNITS), failed
+    named = host.play("container_toolkit", part="verify").failures[-1]
+    assert "nvidia-cdi-refresh.service failed (`journalctl -u nvidia-cdi-refresh`)" in named
+    still = host.play("container_toolkit")
+    assert "nvidia-cdi-refresh.service failed" in still.failures[-1]
+
+    guest.run("sh", "-c", "rm /run/broken-*", check=True)
+    resumed = host.play(*ROLES)
+    assert resumed.code == 0, resumed.failures
+    assert set(resumed.changes) == {"Start the units that have failed"}
+    assert guest.run("systemctl", "is-failed", *UNITS).returncode != 0
+    assert host.play(*ROLES).changes == []
 
 
 def test_the_lock_of_apt_is_waited_for_and_named(boot: Boot) -> None:
