@@ -61,14 +61,14 @@ def _secrets(site: Site) -> Iterator[Finding]:
 
 def _files(site: Site) -> Iterator[Finding]:
     """Yield the keys, host keys and certificates that are not on the controller."""
-    places: list[Place] = [
+    entries: list[Place] = [
         ("access", "key_file"),
         ("access", "known_hosts"),
         ("access", "jump", "key_file"),
         ("storage", "ontap", "ca_file"),
     ]
-    places += [("hosts", name, "jump", "key_file") for name in site.hosts]
-    for place in places:
+    entries += [("hosts", name, "jump", "key_file") for name in site.hosts]
+    for place in entries:
         text = site.get(*map(str, place))
         path = Path(text).expanduser() if isinstance(text, str) else None
         if path and path.is_absolute() and (path.is_dir() or not path.exists()):

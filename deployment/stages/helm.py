@@ -5,10 +5,13 @@ import gzip
 import json
 import platform
 import shutil
+import zlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from deployment.content import role_defaults
+from deployment.errors import InstallError
 from deployment.site import Finding, Site
 from deployment.stages.api import items
 from deployment.stages.definition import StageDefinition
@@ -32,6 +35,28 @@ class ChartStage(StageDefinition):
 
     def missing_requirements(self, site: Site, variables: Mapping[str, Any]) -> Iterator[Finding]:
         yield from _missing(self.name, variables)
+        yield from self._not_bundled(variables)
+        chart = str(variables.get(f"{self.name}_chart", ""))
+        if chart and "://" not in chart and "{{" not in chart and not Path(chart).exists():
+            yield Finding(
+                ("vars", f"{self.name}_chart"),
+                f"the stage {self.name} needs the chart {chart}, and it is not there",
+            )
+
+    def _not_bundled(self, variables: Mapping[str, Any]) -> Iterator[Finding]:
+        """Yield a finding if the run is from a bundle, and the bundle lacks a file of the stage."""
+        if "bundle_path" not in variables:
+            return
+        files = {"chart": (self.name, f"{self.name}_chart")}
+        if not variables.get(PROGRAM):
+            files["Helm"] = ("helm", "helm_archive")
+        for words, (role, name) in files.items():
+            if "://" in str(variables.get(name, role_defaults(role)[name])):
+                yield Finding(
+                    ("versions",),
+                    f"the bundle does not have the {words} of the stage {self.name}: run `muster bundle build` again "
+                    f"for this site file, or name a file in vars.{name}",
+                )
 
     async def installed(self, transport: Transport, site: Site) -> dict[str, str]:
         """Return the version of the chart that Helm has installed."""
@@ -69,6 +94,12 @@ async def _chart_version(transport: Transport, namespace: str, release: str) -> 
     newest = max(records, key=lambda record: int(record["metadata"]["labels"]["version"]), default=None)
     if newest is None:
         return ""
-    packed = base64.b64decode(base64.b64decode(newest["data"]["release"]))
-    chart = json.loads(gzip.decompress(packed))["chart"]
-    return str(chart["metadata"]["version"]).lstrip("v")
+    try:
+        packed = base64.b64decode(base64.b64decode(newest["data"]["release"]))
+        chart = json.loads(gzip.decompress(packed))["chart"]
+        return str(chart["metadata"]["version"]).lstrip("v")
+    except (ValueError, KeyError, TypeError, OSError, EOFError, zlib.error) as error:
+        name = newest["metadata"]["name"]
+        raise InstallError(
+            f"Helm's record {namespace}/{name} cannot be read; look at `helm history {release} --namespace {namespace}`"
+        ) from error

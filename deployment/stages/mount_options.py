@@ -22,14 +22,14 @@ _OPPOSITES: Final = (
     ("resvport", "noresvport"), ("sharecache", "nosharecache"), ("rdirplus", "nordirplus"),
 )  # fmt: skip
 _NAMES: Final = ("nfsvers", "vers", *_VALUES, *(name for names in _OPPOSITES for name in names))
-
-
-_OTHERS: Final = """
-    acl async atime bg clientaddr defaults dev diratime dirsync exec fg fsc intr lazytime max_connect migration
-    mountport mountproto mountvers namlen noacl noatime nodev nodiratime noexec nofsc nointr nomigration
-    norelatime nosoftreval nosuid notrunkdiscovery relatime remount retry sloppy softreval strictatime suid sync tcp
-    trunkdiscovery udp v2 v3 v4 v4.0 v4.1 v4.2 write _netdev
-"""
+_OTHERS: Final = frozenset({
+    "acl", "async", "atime", "bg", "clientaddr", "defaults", "dev", "diratime", "dirsync", "exec", "fg",
+    "fsc", "intr", "lazytime", "max_connect", "migration", "mountport", "mountproto", "mountvers",
+    "namlen", "noacl", "noatime", "nodev", "nodiratime", "noexec", "nofsc", "nointr", "nomigration",
+    "norelatime", "nosoftreval", "nosuid", "notrunkdiscovery", "relatime", "remount", "retry", "sloppy",
+    "softreval", "strictatime", "suid", "sync", "tcp", "trunkdiscovery", "udp", "v2", "v3", "v4", "v4.0",
+    "v4.1", "v4.2", "write", "_netdev",
+})  # fmt: skip
 """Further options of nfs(5) and mount(8)."""
 
 
@@ -54,7 +54,7 @@ def unknown(options: Iterable[str]) -> Iterator[str]:
     """Yield each option that nfs(5) and mount(8) do not have, and the nearest one."""
     for option in options:
         name = option.partition("=")[0]
-        if name and name not in _NAMES and name not in _OTHERS.split():
+        if name and name not in _NAMES and name not in _OTHERS:
             near = difflib.get_close_matches(name, _NAMES, n=1, cutoff=0.8)
             meant = f"is {near[0]} meant?" if near else "nfs(5) and mount(8) do not have it"
             yield f"mount option {option}: {meant}"

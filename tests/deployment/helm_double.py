@@ -108,7 +108,7 @@ def main() -> None:
             }
             for name, each in releases().items()
         ]  # fmt: skip
-        sys.stdout.write(yaml.safe_dump(rows))
+        sys.stdout.write(json.dumps(rows))
     elif words[:2] == ["get", "values"]:
         sys.stdout.write(yaml.safe_dump(releases()[words[-1]]["config"]))
     elif words[:2] == ["show", "chart"]:
@@ -120,7 +120,7 @@ def main() -> None:
     elif words[0] == "uninstall":
         from kubernetes import client
 
-        name = words[-1]
+        (name,) = (word for word in words[1:] if not word.startswith("-"))
         objects(releases()[name], "delete")
         client.CoreV1Api(api()).delete_collection_namespaced_secret(
             NAMESPACE, label_selector=f"owner=helm,name={name}"

@@ -4,8 +4,11 @@ import functools
 import hashlib
 import http.server
 import json
+import os
+import subprocess
 import tarfile
 import threading
+import time
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -45,7 +48,7 @@ vars:
   device_plugin_nodes: [{node}]
   device_plugin_ready_seconds: 6
 """
-CHART = "apiVersion: v2\nname: nvidia-device-plugin\nversion: {}\n"
+CHART = "apiVersion: v2\nname: {}\nversion: {}\n"
 TEMPLATE = """apiVersion: apps/v1
 kind: DaemonSet
 metadata: {name: {{ .Release.Name }}, namespace: {{ .Release.Namespace }}}
@@ -64,12 +67,12 @@ data: {values: {{ toJson .Values | quote }}}
 """
 
 
-def packed(version: str) -> bytes:
+def packed(version: str, chart: str = SPACE) -> bytes:
     """Return a chart as the file that Helm installs."""
     content = BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz") as archive:
-        for name, text in (("Chart.yaml", CHART.format(version)), ("templates/all.yaml", TEMPLATE)):
-            member = tarfile.TarInfo(f"nvidia-device-plugin/{name}")
+        for name, text in (("Chart.yaml", CHART.format(chart, version)), ("templates/all.yaml", TEMPLATE)):
+            member = tarfile.TarInfo(f"{chart}/{name}")
             member.size = len(text)
             archive.addfile(member, BytesIO(text.encode()))
     return content.getvalue()
@@ -107,6 +110,11 @@ async def announce(kubeconfig: Path, node: str, gpus: str, product: str | None) 
     await call(kubeconfig, "patch", path, {"metadata": {"labels": {f"{GPUS}.product": product}}})
     amounts = {"capacity": {GPUS: gpus}, "allocatable": {GPUS: gpus}}
     await call(kubeconfig, "patch", f"{path}/status", {"status": amounts})
+
+
+def config_map(name: str, *finalizers: str) -> dict[str, Any]:
+    metadata = {"name": name, "finalizers": list(finalizers)}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
 
 
 def daemon_set(name: str) -> dict[str, Any]:
@@ -199,3 +207,113 @@ async def test_the_plugin_is_proven_then_upgraded_and_removed(
     assert removed.returncode == 0, removed.stderr
     with pytest.raises(NotFound):
         await call(kubeconfig, "get", NAMESPACES.path(None, SPACE))
+
+
+class Helm:
+    """The real Helm, on the cluster of the test and in the namespace of the plugin."""
+
+    def __init__(self, home: Path, kubeconfig: Path) -> None:
+        self._home = home
+        self._access = {"KUBECONFIG": str(kubeconfig), "HELM_NAMESPACE": SPACE}
+
+    def run(self, *words: str) -> str:
+        return helm_program.helm(self._home, *words, environment=self._access).stdout
+
+    def status(self) -> dict[str, str]:
+        return {each["name"]: each["status"] for each in json.loads(self.run("list", "--all", "-o", "json"))}
+
+    def kill_while_it_installs(self, chart: Path) -> None:
+        """Start an installation that waits for pods, and kill it once the cluster has its record."""
+        words = [
+            str(helm_program.program()),
+            "upgrade",
+            "-i",
+            SPACE,
+            str(chart),
+            "--create-namespace",
+            "--wait",
+        ]
+        environment = {"HOME": str(self._home), "PATH": os.environ["PATH"], **self._access}
+        with subprocess.Popen(words, env=environment) as process:
+            deadline = time.monotonic() + 120
+            while SPACE not in self.status():
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            process.kill()
+        assert self.status() == {SPACE: "pending-install"}
+
+
+@pytest.fixture
+async def ready(running: musterlab.cluster.Lab, node: str) -> None:
+    """Let the node announce and describe GPUs, as with a plugin that runs."""
+    await announce(running.kubeconfig, node, "8", "NVIDIA-H100-80GB-HBM3")
+
+
+@pytest.mark.usefixtures("text", "ready")
+async def test_releases_of_others_are_refused_and_their_objects_kept(
+    site: SiteUnderTest, running: musterlab.cluster.Lab, tmp_path: Path
+) -> None:
+    kubeconfig, helm = running.kubeconfig, Helm(tmp_path, running.kubeconfig)
+    other = tmp_path / "other.tgz"
+    other.write_bytes(packed("1.0.0", "monitor"))
+    helm.run("install", SPACE, str(other), "--create-namespace", "--set", "nodeSelector=null")
+    foreign = site.muster("install")
+    assert foreign.returncode == 1
+    assert (
+        f"the release {SPACE} in the namespace {SPACE} is of the chart monitor-1.0.0, not of"
+        in foreign.stderr
+    )
+    assert helm.status() == {SPACE: "deployed"}
+    helm.run("uninstall", SPACE, "--wait")
+
+    # NVIDIA's instructions name the release nvdp, in the same namespace.
+    theirs = tmp_path / "charts" / "nvidia-device-plugin.tgz"
+    helm.run("install", "nvdp-nvidia-device-plugin", str(theirs), "--set", "nodeSelector=null")
+    beside = site.muster("install")
+    assert beside.returncode == 1
+    assert f"{SPACE}/nvdp-nvidia-device-plugin announces GPUs already" in beside.stderr
+    helm.run("uninstall", "nvdp-nvidia-device-plugin", "--wait")
+
+    assert site.muster("install").returncode == 0
+    await call(kubeconfig, "create", CONFIG_MAPS.path(SPACE), config_map("mine"))
+    removed = site.muster("teardown", "--yes")
+    assert removed.returncode == 0, removed.stderr
+    assert helm.status() == {}
+    assert (await call(kubeconfig, "get", CONFIG_MAPS.path(SPACE, "mine")))["metadata"]["name"] == "mine"
+    assert f"the namespace {SPACE} stays, because it has ConfigMap mine" in removed.stdout + removed.stderr
+    await call(kubeconfig, "delete", NAMESPACES.path(None, SPACE))
+
+
+@pytest.mark.usefixtures("ready")
+async def test_an_interrupted_or_failed_release_is_completed_by_the_next_run(
+    site: SiteUnderTest, running: musterlab.cluster.Lab, text: str, tmp_path: Path
+) -> None:
+    kubeconfig, helm = running.kubeconfig, Helm(tmp_path, running.kubeconfig)
+    chart = tmp_path / "charts" / "nvidia-device-plugin.tgz"
+    helm.kill_while_it_installs(chart)
+    done = site.muster("install")
+    assert done.returncode == 0, done.stderr
+    assert helm.status() == {SPACE: "deployed"}
+
+    values = tmp_path / "values.yaml"
+    values.write_text(helm.run("get", "values", SPACE, "-o", "yaml"))
+    helm.run("upgrade", SPACE, str(chart), "-f", str(values), "--wait", "--timeout", "1s")
+    assert helm.status() == {SPACE: "failed"}
+    await call(kubeconfig, "delete", CONFIG_MAPS.path(SPACE, "values"))
+    again = site.muster("install", "--from", "device_plugin", "--until", "device_plugin")
+    assert again.returncode == 0, again.stderr
+    assert helm.status() == {SPACE: "deployed"}
+    await call(kubeconfig, "get", CONFIG_MAPS.path(SPACE, "values"))
+
+    await call(kubeconfig, "create", CONFIG_MAPS.path(SPACE), config_map("held", "example.com/hold"))
+    await call(kubeconfig, "delete", NAMESPACES.path(None, SPACE))
+    site.write(f"{text}  helm_deletion_seconds: 4\n")
+    stuck = site.muster("install", "--from", "device_plugin", "--until", "device_plugin")
+    assert stuck.returncode == 1
+    assert f"the namespace {SPACE} is being deleted and does not end" in stuck.stderr
+    await call(kubeconfig, "patch", CONFIG_MAPS.path(SPACE, "held"), {"metadata": {"finalizers": None}})
+    site.write(text)
+    resumed = site.muster("resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert helm.status() == {SPACE: "deployed"}
+    assert site.muster("teardown", "--yes").returncode == 0

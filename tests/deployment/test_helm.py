@@ -17,7 +17,7 @@ pytestmark = pytest.mark.lab
 
 def archive(path: Path) -> str:
     """Write an archive with the layout of Helm's, and return its SHA-256."""
-    program = b"#!/bin/sh\necho fetched\n"
+    program = b"#!/bin/sh\necho v3.18.4+gd80839c\n"
     with tarfile.open(path, mode="w:gz") as packed:
         member = tarfile.TarInfo("linux-amd64/helm")
         member.size, member.mode = len(program), 0o755
@@ -55,7 +55,42 @@ def test_an_archive_is_unpacked_once_and_only_with_its_digest(tmp_path: Path) ->
     assert len(done.changes) == 2, "fetched and unpacked once"
 
 
-def test_a_program_of_the_controller_is_used_and_a_missing_one_refused(tmp_path: Path) -> None:
-    assert find(tmp_path, helm_program=sys.executable, helm_directory=str(tmp_path / "no")).changes == []
+def test_a_part_of_the_program_is_completed(tmp_path: Path) -> None:
+    """A run that was killed in the middle has left the beginning of the file."""
+    file, target = tmp_path / "helm.tar.gz", tmp_path / "there"
+    sha256 = archive(file)
+    program = target / "linux-amd64" / "helm"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    done = find(tmp_path, helm_archive=str(file), helm_directory=str(target), helm_sha256=sha256)
+    assert done.code == 0, done.failures
+    assert "echo v3" in program.read_text()
+
+
+@pytest.mark.parametrize(
+    ("says", "is_used"),
+    [
+        ("v3.19.0+gabcdef0", True),
+        ("v4.0.1+gabcdef0", False),
+        ("Client: v2.17.0+gabcdef0", False),
+        ("v30.1.0", False),
+    ],
+)
+def test_only_helm_3_is_used(tmp_path: Path, says: str, is_used: bool) -> None:
+    program = tmp_path / "helm"
+    program.write_text(f"#!/bin/sh\necho '{says}'\n")
+    program.chmod(0o755)
+    done = find(tmp_path, helm_program=str(program), helm_directory=str(tmp_path / "no"))
+    assert (done.code == 0) is is_used, done.failures
+    assert done.changes == []
+    if not is_used:
+        assert (
+            f"{program} on the controller is not Helm 3; `helm version --short` says: {says}"
+            in done.failures[0]
+        )
+
+
+def test_a_missing_program_is_refused(tmp_path: Path) -> None:
     refused = find(tmp_path, helm_program="/nowhere/helm", helm_directory=str(tmp_path / "no"))
     assert any("there is no /nowhere/helm on the controller" in failure for failure in refused.failures)

@@ -83,5 +83,13 @@ def test_helm_is_looked_for_where_the_site_says_it_is(tmp_path: Path) -> None:
         missing = definition.missing_requirements
         assert [*missing(site, {"helm_program": str(helm)})] == []
         assert "needs /nowhere/helm" in next(missing(site, {"helm_program": "/nowhere/helm"})).message
+        chart = f"{definition.name}_chart"
+        bundled = {"bundle_path": "/b", "helm_archive": "/b/h", chart: str(helm), "helm_program": str(helm)}
+        assert [*missing(site, bundled)] == []
+        for name, words in ((chart, "the chart"), ("helm_archive", "the Helm")):
+            left = {key: value for key, value in bundled.items() if key not in {name, "helm_program"}}
+            assert [
+                each.message.partition(":")[0] for each in missing(site, left) if "bundle" in each.message
+            ] == [f"the bundle does not have {words} of the stage {definition.name}"]
         fetched = [finding.message for finding in missing(site, {})]
         assert fetched == [] or "for x86-64, and this machine is" in fetched[0]
