@@ -1,5 +1,6 @@
 """The role device_plugin on a real API server, with Helm and a chart of the layout of NVIDIA's from loopback."""
 
+import asyncio
 import functools
 import hashlib
 import http.server
@@ -10,6 +11,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -115,6 +117,16 @@ def server(tmp_path: Path) -> Iterator[str]:
 async def call(kubeconfig: Path, verb: str, path: str, *arguments: Any) -> Any:
     async with Transport(load_access(kubeconfig)) as transport:
         return await getattr(transport, verb)(path, *arguments)
+
+
+async def remove_space(kubeconfig: Path) -> None:
+    """Delete the namespace of the plugin, and wait until it is gone."""
+    await call(kubeconfig, "delete", NAMESPACES.path(None, SPACE))
+    deadline = time.monotonic() + 300
+    with suppress(NotFound):
+        while await call(kubeconfig, "get", NAMESPACES.path(None, SPACE)):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.2)
 
 
 async def announce(kubeconfig: Path, node: str, gpus: str, product: str | None) -> None:
@@ -285,7 +297,7 @@ async def test_releases_of_others_are_refused_and_their_objects_kept(
     assert removed.returncode == 0, removed.stderr
     assert helm.status() == {}
     assert (await call(kubeconfig, "get", CONFIG_MAPS.path(SPACE, "mine")))["metadata"]["name"] == "mine"
-    await call(kubeconfig, "delete", NAMESPACES.path(None, SPACE))
+    await remove_space(kubeconfig)
 
 
 @pytest.mark.usefixtures("ready")
