@@ -118,8 +118,10 @@ def digest_of(inputs: Mapping[str, str]) -> str:
 
 def _verdict(facts: Facts, record: StageRecord | None, goal: str) -> tuple[str, str]:
     if facts.not_applicable:
-        kept = record is not None and record.result == VERIFIED and not facts.stage.definition.looks_only
-        more = f"; muster keeps the installation of {record.at}" if record and kept else ""
+        is_installed = (
+            record is not None and record.result == VERIFIED and not facts.stage.definition.looks_only
+        )
+        more = f"; muster keeps the installation of {record.at}" if record and is_installed else ""
         return NOT_APPLICABLE, facts.not_applicable + more
     if facts.whole_site:
         return LEFT_OUT, facts.whole_site

@@ -35,7 +35,7 @@ _OTHERS: Final = frozenset({
 
 def problems(options: Iterable[str]) -> Iterator[str]:
     """Yield the options with an impossible value, those that are there twice, and those that exclude each other."""
-    seen: dict[str, str] = {}
+    first: dict[str, str] = {}
     for option in options:
         name, mark, value = option.partition("=")
         form = _VALUES.get(name)
@@ -45,9 +45,9 @@ def problems(options: Iterable[str]) -> Iterator[str]:
             yield f"{option}: this option has no value"
         group = next((names for names in _OPPOSITES if name in names), ())
         key = group[0] if group else "vers" if name == "nfsvers" else name
-        if key in seen:
-            yield f"{seen[key]} and {option}: leave one of them"
-        seen[key] = option
+        if key in first:
+            yield f"{first[key]} and {option}: leave one of them"
+        first.setdefault(key, option)
 
 
 def unknown(options: Iterable[str]) -> Iterator[str]:
@@ -56,5 +56,5 @@ def unknown(options: Iterable[str]) -> Iterator[str]:
         name = option.partition("=")[0]
         if name and name not in _NAMES and name not in _OTHERS:
             near = difflib.get_close_matches(name, _NAMES, n=1, cutoff=0.8)
-            meant = f"is {near[0]} meant?" if near else "nfs(5) and mount(8) do not have it"
-            yield f"mount option {option}: {meant}"
+            hint = f"is {near[0]} meant?" if near else "nfs(5) and mount(8) do not have it"
+            yield f"mount option {option}: {hint}"

@@ -221,7 +221,7 @@ def _route_problems(ontap: dict[str, Any]) -> Iterator[Finding]:
         lif["address"]
         for lif in [*ontap.get("data_lifs", []), ontap.get("svm_management_lif") or {"address": ""}]
     }
-    known = _svm_networks(ontap)
+    svm_networks = _svm_networks(ontap)
     destinations: set[str] = set()
     for index, route in enumerate(ontap.get("routes", [])):
         place: Place = ("storage", "ontap", "routes", index)
@@ -232,11 +232,15 @@ def _route_problems(ontap: dict[str, Any]) -> Iterator[Finding]:
             )
         if gateway in own:
             yield Finding(place, f"the gateway {gateway} of {to} is an interface of the SVM: name the router")
-        elif known and gateway[:1].isdigit() and not any(networks.is_in(gateway, each) for each in known):
+        elif (
+            svm_networks
+            and gateway[:1].isdigit()
+            and not any(networks.is_in(gateway, each) for each in svm_networks)
+        ):
             yield Finding(
                 place,
                 f"the gateway {gateway} of {to} is in the network of no interface of the SVM "
-                f"({', '.join(map(str, known))}): correct one of them",
+                f"({', '.join(map(str, svm_networks))}): correct one of them",
             )
         if to in destinations:
             yield Finding(place, f"there are two routes to {to}: remove one")
