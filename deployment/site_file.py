@@ -64,10 +64,10 @@ def _schema_problems(site: Site) -> list[str]:
         _validator().iter_errors(site.document.data), key=lambda violation: list(map(str, violation.path))
     ):
         place: Place = tuple(error.absolute_path)
-        if "propertyNames" in error.absolute_schema_path and isinstance(error.instance, str):
-            place = (*place, error.instance)
+        is_name = "propertyNames" in error.absolute_schema_path and isinstance(error.instance, str)
+        name: Place = (error.instance,) if is_name else ()
         for where, message in _describe_error(place, error):
-            messages.setdefault(where, site.problem(where, message))
+            messages.setdefault((*where, *name), site.problem((*where, *name), message))
     return sorted(
         messages.values(), key=lambda text: int(text.removeprefix(f"{site.document.path}:").split(":")[0])
     )

@@ -42,8 +42,8 @@ REFUSED = {
     ),
     "a secret among the variables": (HEAD + "vars:\n  trident_password: hunter2\n", 6, NEVER),
     "an empty reason": (HEAD + "not_applicable:\n  driver: because\n", 6, "not_applicable.driver"),
-    "a stage that cannot be left out": (HEAD + "not_applicable:\n  verify: we trust it all\n", 5, "verify"),
-    "a variable of no role": (HEAD + "vars:\n  colour: blue\n", 5, "colour"),
+    "a stage that cannot be left out": (HEAD + "not_applicable:\n  verify: we trust it all\n", 6, "verify"),
+    "a variable of no role": (HEAD + "vars:\n  colour: blue\n", 6, "colour"),
     "two hosts at one address": (
         HEAD + "hosts:\n" + host("a", "n1") + host("b", "n1"), 7, "b has the address of a"),
     "an even etcd": (
@@ -117,7 +117,7 @@ REFUSED = {
     "a repository that is no URL": (HEAD + "container_toolkit:\n  repository: here\n", 6,
         "container_toolkit.repository"),
     "a Docker that is no release": (ON + '"1.23.1"\n  docker: newest\n', 5, "versions.docker"),
-    "a stage that is none": (HEAD + "not_applicable:\n  dokcer: there is no Docker here\n", 5, "dokcer"),
+    "a stage that is none": (HEAD + "not_applicable:\n  dokcer: there is no Docker here\n", 6, "dokcer"),
     "a template": (
         HEAD + "vars:\n  dra_version: \"{{ lookup('pipe', 'id') }}\"\n", 6, "values are data, never templates"),
     "a template in a list": (

@@ -303,8 +303,8 @@ OWN = {
     "an image with a tag of capitals": image("registry.example.com/muster:RC1", refused=False),
     "an image with a longer name than there may be": image(f"r.example.com/{'a' * 256}:1", "longer than 255"),
     "an image without a tag": image("registry.example.com:5000/muster", "without a tag it is latest", refused=False),
-    "an image with a tag that moves and a digest": image(f"muster:latest@{DIGEST}", refused=False),
-    "an image of the branch main": image("muster:main", "the tag main moves", refused=False),
+    "an image with a tag that moves and a digest": image(f"r.example.com/muster:latest@{DIGEST}", refused=False),
+    "an image of the branch main": image("r.example.com/muster:main", "the tag main moves", refused=False),
     "an image for the bundle with a scheme": Case("", "bundle:\n  images:\n    - docker://busybox:1\n", "no scheme", "docker://"),
     "an image for the bundle that moves": Case(
         "", "bundle:\n  images: [busybox]\n", "bundle.images.0: busybox: without"),
