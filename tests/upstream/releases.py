@@ -239,6 +239,13 @@ def _faults(comparison: Comparison) -> Iterator[Finding]:
                 yield Finding("fault", (project,), newest, (), text, row["source"])
 
 
+def exit_code(comparison: Comparison) -> int:
+    """Return the exit code of the command."""
+    if any(finding.kind != "fault" for finding in comparison.findings):
+        return _FOLLOW
+    return _NOT_READ if comparison.not_read else 0
+
+
 def text_of(comparison: Comparison) -> Iterator[str]:
     """Yield the lines for a terminal."""
     for project, release in comparison.releases.items():
@@ -289,9 +296,7 @@ def main(upstream: Path | None, known: Path, output: str) -> None:
     else:
         for line in text_of(comparison):
             click.echo(line)
-    if any(finding.kind != "fault" for finding in comparison.findings):
-        sys.exit(_FOLLOW)
-    sys.exit(_NOT_READ if comparison.not_read else 0)
+    sys.exit(exit_code(comparison))
 
 
 if __name__ == "__main__":

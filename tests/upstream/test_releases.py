@@ -12,6 +12,7 @@ import pytest
 from tests.upstream import facts
 from tests.upstream.kubernetes_sources import kubernetes_module
 from tests.upstream.names import ROOT
+from tests.upstream.releases import Comparison, Finding, exit_code
 
 Facts = dict[str, Any]
 pytestmark = pytest.mark.parametrize("source", ["facts"], indirect=True, scope="module")
@@ -164,7 +165,7 @@ def test_known_releases_are_no_change_and_missing_sources_are_named(
 def test_releases_of_the_matrix_alone_leave_nothing_to_do(
     source: str, deepops: Facts, tmp_path: Path
 ) -> None:
-    """Each source is at hand, and each release is one of the matrix: exit code 0, and 1 after one newer release."""
+    """Each release is one of the matrix. Without a newer one, only the comparisons that need a checkout are left."""
     given = facts.folder(facts.FACTS_VARIABLE)
     assert given is not None
     known = tmp_path / "known"
@@ -180,16 +181,29 @@ def test_releases_of_the_matrix_alone_leave_nothing_to_do(
     (known / facts.RELEASES).write_text(json.dumps(listed))
     checkout = tmp_path / "kubernetes-v1.35.4"
     (checkout / "staging" / "src" / "k8s.io").mkdir(parents=True)
-    (checkout / "pkg").symlink_to(kubernetes_module("k8s.io/kubernetes") / "pkg")
+    for part in ("pkg", "cmd"):
+        (checkout / part).symlink_to(kubernetes_module("k8s.io/kubernetes") / part)
     (checkout / "staging" / "src" / "k8s.io" / "api").symlink_to(kubernetes_module("k8s.io/api"))
     ended = releases(tmp_path, known)
     *lines, last = ended.stdout.splitlines()
     assert last.startswith("0 names and 0 versions to follow, "), ended.stdout
-    assert last.endswith(", 0 comparisons not possible"), ended.stdout
-    assert {line.partition(":")[0] for line in lines} == {"read", "fault"}
-    assert ended.returncode == 0, ended.stderr
+    unread = {line.split()[2].rstrip(":") for line in lines if line.startswith("not read: ")}
+    assert unread == {"kubespray", "trident", "dra_driver"}, ended.stdout
+    assert ended.returncode == 2, ended.stderr
     (known / facts.RELEASES).write_text(json.dumps(listed | {"driver": "610.1.2"}))
     assert releases(tmp_path, known).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("kinds", "not_read", "code"),
+    [((), {}, 0), (("fault",), {}, 0), ((), {"x: not at hand": 1}, 2), (("fault", "name"), {}, 1),
+     (("version",), {"x: not at hand": 1}, 1)],
+)  # fmt: skip
+def test_the_exit_code_is_0_if_all_was_read_and_nothing_is_to_follow(
+    source: str, kinds: tuple[str, ...], not_read: dict[str, int], code: int
+) -> None:
+    found_here = [Finding(kind, ("trident",), "26.06.0", (), "", "") for kind in kinds]
+    assert exit_code(Comparison({}, found_here, not_read)) == code
 
 
 @pytest.mark.parametrize(
