@@ -281,7 +281,7 @@ async def test_a_host_with_a_fault_gets_no_new_job_and_people_see_why(site: Site
         assert await said(site, "Unknown") == "not read: kernel-log: No such file or directory"
     log.write_text(BOOT)
     with agent_process(site, tmp_path, *reads):
-        assert await said(site, "False") == "read: kernel-log, links, clock-source"
+        assert await said(site, "False") == "read: kernel-log, links, clock-source, ports, memory"
     log.write_text(BOOT + "<0>[  100.000000] EDAC MC0: 1 UE memory read error\n")
     with (
         agent_process(site, tmp_path, *reads),
