@@ -370,10 +370,12 @@ async def test_two_schedulers_at_once_give_no_device_to_two_claims(
                 pytest.fail(f"doubles, pods without node or claim, users that are gone: {unsettled()[:20]}")
             return sum(each.metadata.name.startswith("muster-") for each in not_deleted())
 
-        lost = count - await settle()
-        for number in range(lost):
-            await make(NAMESPACE, pod(f"muster-again-{number}", template("single")))
-        await until(
-            lambda: all(site.node_of(f"muster-again-{number}") for number in range(lost)), seconds=300
-        )
-        assert await settle() == count
+        # a pod can also lose after it counted as kept, while the watch of the claims is behind that of the pods
+        made = [f"muster-{number}" for number in range(count)]
+        while lost := count - await settle():
+            again = [f"muster-{number}" for number in range(len(made), len(made) + lost)]
+            for name in again:
+                await make(NAMESPACE, pod(name, template("single")))
+            made += again
+            assert len(made) < 5 * count
+            await until(lambda: set(again) <= {each.metadata.name for each in kept()})  # noqa: B023 - called at once
