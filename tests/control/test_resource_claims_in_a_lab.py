@@ -378,4 +378,4 @@ async def test_two_schedulers_at_once_give_no_device_to_two_claims(
                 await make(NAMESPACE, pod(name, template("single")))
             made += again
             assert len(made) < 5 * count
-            await until(lambda: set(again) <= {each.metadata.name for each in kept()})  # noqa: B023 - called at once
+            await until(lambda: set(again) <= {each.metadata.name for each in not_deleted()})  # noqa: B023 - now
