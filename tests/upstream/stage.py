@@ -18,11 +18,8 @@ from tests.upstream.repository import Tree
 INVENTORIES = ROOT / "inventories"
 SITES = ("current", "tr4858")
 PROXY = {"http": "http://proxy.example.com:3128"}
-JUMP = {
-    "user": "admin",
-    "known_hosts": "/keys/known hosts",
-    "jump": {"address": "bastion.example.com", "key_file": "/keys/it's"},
-}
+KNOWN_HOSTS = "known hosts"
+KEY_FILE = "it's"
 LOCAL_GIT = {
     "GIT_CONFIG_COUNT": "1",
     "GIT_CONFIG_KEY_0": "protocol.file.allow",
@@ -37,11 +34,15 @@ echo "$@" > {calls}/$number.words
 
 @dataclass
 class Done:
-    """The results of the stage deepops: the folder of its configuration, and each call of ansible-playbook."""
+    """The results of the stage deepops: the folder of its configuration, and each call of ansible-playbook.
+
+    `keys` is the folder with KNOWN_HOSTS and KEY_FILE.
+    """
 
     name: str
     output: str
     config: Path
+    keys: Path
     environments: list[dict[str, str]] = field(default_factory=list)
     words: list[list[str]] = field(default_factory=list)
 
@@ -64,7 +65,13 @@ def run(name: str, tree: Tree, base: Path) -> Done:
         # One inventory has the DRA driver, the other the GPU operator.
         document["versions"]["dra"] = "0.4.1"
     document["network"]["proxy"] = PROXY
-    document["access"] = document.get("access", {}) | JUMP
+    for file in (KNOWN_HOSTS, KEY_FILE):
+        (base / file).touch()
+    document["access"] = document.get("access", {}) | {
+        "user": "admin",
+        "known_hosts": str(base / KNOWN_HOSTS),
+        "jump": {"address": "bastion.example.com", "key_file": str(base / KEY_FILE)},
+    }
     site.write(yaml.safe_dump(document))
     checkout = site.state / name / f"deepops-{tree.release}"
     write_program(checkout, tree.release, _PROGRAM.format(calls=calls))
@@ -77,7 +84,7 @@ def run(name: str, tree: Tree, base: Path) -> Done:
         "MUSTER_INSTALLER_CONTENT": str(ROOT),
     }
     ended = site.muster("install", "--from", "deepops", "--until", "deepops", "--accept-runtime-purge")
-    result = Done(name, ended.stderr, checkout / "config")
+    result = Done(name, ended.stderr, checkout / "config", base)
     for number in range(len(list(calls.glob("*.words")))):
         lines = (calls / f"{number}.env").read_text().splitlines()
         result.environments.append(dict(line.split("=", 1) for line in lines if "=" in line))

@@ -17,7 +17,7 @@ from deployment import matrix
 from tests.deployment.ssh_server import ssh_server
 from tests.upstream.ansible_names import defaults, is_shape, roles_of
 from tests.upstream.names import role_file
-from tests.upstream.stage import INVENTORIES, Done
+from tests.upstream.stage import INVENTORIES, KEY_FILE, KNOWN_HOSTS, Done
 
 Facts = dict[str, Any]
 VARIABLES = role_file("deepops", "vars/main.yml")
@@ -101,10 +101,10 @@ def test_the_jump_host_is_handed_on_word_for_word(done: Done, programs: Path) ->
         for values in json.loads(listed.stdout)["_meta"]["hostvars"].values()
     }
     _, known, _, command = shlex.split(options)
-    assert known == "UserKnownHostsFile=/keys/known hosts"
+    assert known == f"UserKnownHostsFile={done.keys / KNOWN_HOSTS}"
     assert shlex.split(command.removeprefix("ProxyCommand=")) == [
-        "ssh", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", known, "-i", "/keys/it's", "-l", "admin",
-        "-p", "22", "-W", "[%h]:%p", "--", "bastion.example.com",
+        "ssh", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", known, "-i", str(done.keys / KEY_FILE),
+        "-l", "admin", "-p", "22", "-W", "[%h]:%p", "--", "bastion.example.com",
     ]  # fmt: skip
 
 
