@@ -35,7 +35,8 @@ def conceal(text: str) -> str:
 
     Example: `conceal("password=abc")` returns `'password=***'`.
     """
-    folded = text.casefold().replace("\u0131", "i")  # re.IGNORECASE takes a dotless i for an i
+    # re.IGNORECASE takes the dotless and the dotted i for an i
+    folded = text.replace("\u0130", "i").replace("\u0131", "i").casefold()
     for needed, pattern in _PATTERNS:
         if any(one in folded for one in needed):
             text = pattern.sub(rf"\g<1>{CONCEALED}", text)

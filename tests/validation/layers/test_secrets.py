@@ -16,6 +16,8 @@ from validation.layers.secrets import conceal
         ("token='a b' c", "token='***' c"),
         (r'{"secret": "a\"b c"}', '{"secret": "***"}'),
         ("NGC_API_KEY=abc123 next", "NGC_API_KEY=*** next"),
+        ("pr\u0130vate_key=abc123", "pr\u0130vate_key=***"),
+        ("pr\u0131vate_key=abc123", "pr\u0131vate_key=***"),
         ("https://joe:p%40ss@host/x", "https://***@host/x"),
         ("Authorization: Bearer abc.def-9", "Authorization: Bearer ***"),
         (
