@@ -129,7 +129,7 @@ class Volumes:
                 )
         return ""
 
-    def without_volume(self, pods: Iterable[Pod | None]) -> set[str]:
+    def obstructed(self, pods: Iterable[Pod | None]) -> set[str]:
         """Return the uids of the pods for which `obstacle` returns a reason."""
         return {pod.metadata.uid for pod in pods if pod is not None and self.obstacle(pod)}
 

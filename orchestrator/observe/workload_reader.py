@@ -204,7 +204,7 @@ class WorkloadReader:
         self._touched.update(map(self._membership.id_of, self._pods))
 
     def skipped(self, unreadable: Mapping[str, str]) -> Iterator[SkippedObject]:
-        """Yield the unreadable pods, except pods that are put off or wait for a volume."""
+        """Yield the unreadable pods, except pods that are put off or cannot mount a PVC yet."""
         for uid, why in unreadable.items():
             if uid not in self._hints.put_off and uid in self._pods:
                 if self._volumes.obstacle(self._pods[uid]):

@@ -350,8 +350,8 @@ class SchedulerLoop:
         self, reading: Reading, decided: Decided, put_off: Mapping[str, str], pods: Mapping[str, Pod]
     ) -> None:
         undecided = reasons(decided, reading.snapshot)
-        volumes = self._reader.volumes.without_volume(map(pods.get, reading.unreadable_pods))
-        self._conditions.want(pending_reasons(reading, decided.plan, {*put_off, *volumes}, undecided))
+        obstructed = self._reader.volumes.obstructed(map(pods.get, reading.unreadable_pods))
+        self._conditions.want(pending_reasons(reading, decided.plan, {*put_off, *obstructed}, undecided))
 
     def _announce_problems(self, reading: Reading, decision: Plan, pods: Mapping[str, Pod]) -> None:
         """Report problems of pods, avoided nodes, and running pods on unhealthy hardware, once for each problem."""
