@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from musterbench.result import Result, own_peak_rss_bytes
+from musterbench.processes import peak_rss_bytes
+from musterbench.result import Result
 from orchestrator.cluster import device_objects as wire
 from orchestrator.cluster.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from orchestrator.devices.allocator import ClaimGroup, DeviceAllocator
@@ -66,7 +67,7 @@ def run(nodes: int, gpus: int) -> Iterator[Result]:
     seconds, processor = time.perf_counter() - started, time.process_time() - used
     problem = _wrong(held)
     figures = {"processor_ms": processor * 1000, "read_slices_ms": reading * 1000}
-    rss, total = own_peak_rss_bytes(), nodes * gpus
+    rss, total = peak_rss_bytes(), nodes * gpus
     yield Result("claims of one GPU each", nodes, total, len(held), seconds, rss, problem, figures)
     if problem is None:
         yield _one_more(allocator, candidates, claims[-1], held, gpus)
@@ -98,7 +99,7 @@ def _decision(
     given = [grant.allocation for binding in plan.bindings for grant in binding.grants]
     problem = _wrong([*given, *[None] * (len(claims) - len(given))])
     figures = {"processor_ms": processor * 1000, "again_ms": again * 1000}
-    rss = own_peak_rss_bytes()
+    rss = peak_rss_bytes()
     return Result(
         "a whole decision on them", len(nodes), len(claims), len(given), seconds, rss, problem, figures
     )
@@ -133,7 +134,7 @@ def _one_more(
         allocator.ledger.rollback(mark)
         if placed is None or placed.results[0].device_id != released.results[0].device_id:
             problem = "not the GPU that was released"
-    rss, figures = own_peak_rss_bytes(), {"slowest_ms": max(times) * 1000}
+    rss, figures = peak_rss_bytes(), {"slowest_ms": max(times) * 1000}
     nodes, median = len(candidates), sorted(times)[len(times) // 2]
     return Result("one claim more", nodes, nodes * gpus, 1, median, rss, problem, figures)
 

@@ -17,7 +17,8 @@ from typing import Any, Final
 
 import musterlab.kube_scheduler
 from musterbench.own_lab import own_lab
-from musterbench.processes import busy_ms, in_flight, peak_rss_bytes, processor_ms
+from musterbench.processes import busy_ms, peak_rss_bytes, processor_ms
+from musterbench.raw_client import in_flight
 from musterbench.result import Result
 from musterbench.schedulers import Scheduler, kube_scheduler, muster
 from musterbench.server_counts import collect_garbage

@@ -14,8 +14,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from musterbench.own_lab import OwnLab, own_lab
-from musterbench.processes import in_flight, peak_rss_bytes, processor_ms
-from musterbench.raw_client import run_apart
+from musterbench.processes import peak_rss_bytes, processor_ms
+from musterbench.raw_client import in_flight, run_apart
 from musterbench.result import Result
 from musterbench.schedulers import Scheduler, muster
 from musterbench.server_counts import ServerCounts, collect_garbage, server_counts

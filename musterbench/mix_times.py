@@ -20,7 +20,8 @@ from rich.table import Table
 
 from musterbench.clusters import Mix
 from musterbench.mixes import MIXES
-from musterbench.result import Result, own_peak_rss_bytes
+from musterbench.processes import peak_rss_bytes
+from musterbench.result import Result
 from musterbench.simple import SIMPLE
 from orchestrator.control.operator import COLLECTION_THRESHOLDS
 from orchestrator.errors import MusterError
@@ -93,7 +94,7 @@ def measure(name: str, nodes: int, gpus: int, limit_seconds: float, *, bounded: 
         figures["next_s"], _ = _timed(planner.plan, carried_out(changed, decision), limit_seconds)
     except DecisionTooLong as error:
         problem = f"stopped: {error}"
-    rss, jobs = own_peak_rss_bytes(), len(snapshot.workloads)
+    rss, jobs = peak_rss_bytes(), len(snapshot.workloads)
     return Result(f"mix: {name}", nodes, nodes * gpus, jobs, seconds, rss, problem, figures)
 
 

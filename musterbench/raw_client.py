@@ -10,11 +10,11 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from musterbench.processes import in_flight, peak_rss_bytes
+from musterbench.processes import peak_rss_bytes
 from musterbench.stopwatch import BenchmarkFailed
 from orchestrator.cluster.binding import bind
 from orchestrator.cluster.kubeconfig import load_access
@@ -26,6 +26,17 @@ from orchestrator.names import GPU_DEVICES_ANNOTATION
 _NS_PER_MS: Final = 1_000_000
 _MAX_LOG_TAIL: Final = 500
 _COMMAND: Final = (sys.executable, "-P", "-m", "musterbench.raw_client")
+
+
+async def in_flight(work: Callable[[int], Awaitable[None]], count: int) -> None:
+    """Do the work for each number below `count`, with `REQUESTS_IN_FLIGHT` numbers at a time, as the operator does."""
+    numbers = iter(range(count))
+
+    async def worker() -> None:
+        for number in numbers:
+            await work(number)
+
+    await asyncio.gather(*(worker() for _ in range(REQUESTS_IN_FLIGHT)))
 
 
 async def run_apart(kubeconfig: Path, pods: Sequence[dict[str, Any]]) -> dict[str, float]:

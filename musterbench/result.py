@@ -2,7 +2,6 @@
 
 import os
 import platform
-import resource
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -65,11 +64,6 @@ def with_increase(result: Result, before: Result | None) -> Result:
         "rss_before": result.peak_rss_bytes / before.peak_rss_bytes,
     }
     return result.with_figures(figures)
-
-
-def own_peak_rss_bytes() -> int:
-    """Return the maximum memory that this process has used."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def machine() -> dict[str, Any]:

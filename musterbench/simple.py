@@ -131,6 +131,13 @@ def _differs(decision: Plan, *, bindings: int, evictions: int) -> str | None:
     return f"{counts[0]} bindings and {counts[1]} evictions, expected {bindings} and {evictions}"
 
 
+_RECLAIMS: Final[Mapping[str, tuple[str, Callable[[int, int], tuple[int, int, int]]]]] = {
+    "one": ("reclaim one GPU", lambda _nodes, _gpus: (1, 1, 1)),
+    "half": ("reclaim half of the nodes", lambda nodes, gpus: (1, max(1, nodes // 2), gpus)),
+    "whole": ("reclaim all nodes for one gang", lambda nodes, gpus: (1, nodes, gpus)),
+    "singles": ("reclaim every GPU for single jobs", lambda nodes, gpus: (nodes * gpus, 1, 1)),
+    "tens": ("reclaim for gangs of ten", lambda nodes, gpus: (max(1, nodes // 10), 10, gpus)),
+}
 SIMPLE: Final[Mapping[str, Mix]] = {
     mix.name: mix
     for mix in (
@@ -139,20 +146,7 @@ SIMPLE: Final[Mapping[str, Mix]] = {
         Mix("fill", "fill an empty cluster with jobs of one GPU", _fill(10), _binds),
         Mix("fill-and-more", "the same with a tenth more, which stay pending", _fill(11), _binds),
         Mix("gang", "one gang of 512 pods", _gang, _binds),
-        Mix("one", "reclaim one GPU", _reclaim(lambda *_: (1, 1, 1)), _evicts),
-        Mix(
-            "half", "reclaim half of the nodes", _reclaim(lambda n, gpus: (1, max(1, n // 2), gpus)), _evicts
-        ),
-        Mix("whole", "reclaim all nodes for one gang", _reclaim(lambda n, gpus: (1, n, gpus)), _evicts),
-        Mix(
-            "singles",
-            "reclaim every GPU for single jobs",
-            _reclaim(lambda n, gpus: (n * gpus, 1, 1)),
-            _evicts,
-        ),
-        Mix(
-            "tens", "reclaim for gangs of ten", _reclaim(lambda n, gpus: (max(1, n // 10), 10, gpus)), _evicts
-        ),
+        *(Mix(name, text, _reclaim(sizes), _evicts) for name, (text, sizes) in _RECLAIMS.items()),
         Mix("hopeless", "say why a gang of ten nodes cannot run", _hopeless, _says_why),
     )
 }
