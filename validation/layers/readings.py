@@ -38,6 +38,13 @@ class Readings:
     events: Sequence[Event]
     problems: list[Judgement] = field(default_factory=list)
     outputs: int = 0
+    _runs: dict[tuple[str, str], list[ToolRan]] = field(init=False, default_factory=dict)
+    """The runs by host and tool."""
+
+    def __post_init__(self) -> None:
+        for event in self.events:
+            if isinstance(event, ToolRan):
+                self._runs.setdefault((event.host, event.tool), []).append(event)
 
     def read(self, tool: str, parse: Callable[[str], T], *, first: bool = False) -> dict[str, T]:
         """Return the last (or first) output of the tool by host. For a host without readable output, add a problem."""
@@ -45,9 +52,7 @@ class Readings:
         for host in self.scope.site.hosts:
             if not tools.TOOLS[tool].line(self.scope.site, host):
                 continue
-            runs = [
-                e for e in self.events if isinstance(e, ToolRan) and (e.host, e.tool) == (host.name, tool)
-            ]
+            runs = self._runs.get((host.name, tool), [])
             problem = _problem(tool, host, runs)
             if problem is not None:
                 self.problems.append(problem)
@@ -103,8 +108,8 @@ class Readings:
 
     def runs(self, tool: str) -> int:
         """Return the number of runs of the tool on the host with the fewest runs."""
-        names = [e.host for e in self.events if isinstance(e, ToolRan) and e.tool == tool]
-        return min((names.count(host.name) for host in self.scope.site.hosts), default=0)
+        counts = (len(self._runs.get((host.name, tool), ())) for host in self.scope.site.hosts)
+        return min(counts, default=0)
 
     def gpus(self) -> dict[str, HostGpus]:
         """Return the GPUs of each host, from nvidia-smi."""

@@ -8,7 +8,7 @@ import msgspec
 
 from validation.errors import LayerError
 from validation.judge.check_verdict import Window
-from validation.judge.events import Event, NodeSeen, ToolRan
+from validation.judge.events import ClusterSeen, Event, NodeSeen, ToolRan
 from validation.judge.hosts.host_layer import DeclaredHost, HostScope
 from validation.judge.verdict import Verdict, gravest
 from validation.judge.waivers import sentences
@@ -27,13 +27,36 @@ def host_rows(report: Report, events: Sequence[Event]) -> list[HostRow] | msgspe
     if scope is msgspec.UNSET:
         return msgspec.UNSET
     results = [result for result in report.steps if result.kind == "layer" and result.volatile.window]
-    return [_row(host, scope, results, events) for host in scope.site.hosts]
+    own = _by_host(events, [host.name for host in scope.site.hosts])
+    return [_row(host, scope, results, own[host.name]) for host in scope.site.hosts]
+
+
+def _by_host(events: Sequence[Event], hosts: Sequence[str]) -> dict[str, list[tuple[int, Event]]]:
+    """Return the events that the judge of hosts needs, with their numbers: those of each host, and of the cluster."""
+    own: dict[str, list[tuple[int, Event]]] = {host: [] for host in hosts}
+    for number, event in enumerate(events):
+        match event:
+            case ToolRan():
+                names: Sequence[str] = [event.host]
+            case NodeSeen():
+                names = [event.node]
+            case ClusterSeen():
+                names = hosts
+            case _:
+                continue
+        for name in names:
+            if name in own:
+                own[name].append((number, event))
+    return own
 
 
 def _row(
-    host: DeclaredHost, scope: HostScope, results: Sequence[CheckResult], events: Sequence[Event]
+    host: DeclaredHost,
+    scope: HostScope,
+    results: Sequence[CheckResult],
+    events: Sequence[tuple[int, Event]],
 ) -> HostRow:
-    tools = [event for event in events if isinstance(event, ToolRan) and event.host == host.name]
+    tools = [event for _, event in events if isinstance(event, ToolRan)]
     alone = _alone(host, scope)
     row = HostRow(host.name, host.model)
     for result in results:
@@ -66,7 +89,9 @@ def _alone(host: DeclaredHost, scope: HostScope) -> HostScope:
     return msgspec.structs.replace(scope, site=site, baseline=baseline)
 
 
-def _cell(host: DeclaredHost, alone: HostScope, result: CheckResult, events: Sequence[Event]) -> HostCell:
+def _cell(
+    host: DeclaredHost, alone: HostScope, result: CheckResult, events: Sequence[tuple[int, Event]]
+) -> HostCell:
     """Return the sentences about this host in the verdict on all hosts.
 
     If there is none, return the verdict on this host alone.
@@ -79,11 +104,7 @@ def _cell(host: DeclaredHost, alone: HostScope, result: CheckResult, events: Seq
         prefix = _PREFIX.match(about[0])
         return HostCell(prefix[1] if prefix else result.verdict, "; ".join(about))
     window = result.volatile.window or Window(0, 0, 0, 0, 0)
-    own = [
-        event
-        for event in events[window.from_event : window.until_event]
-        if _host_of(event) in {None, host.name}
-    ]
+    own = [event for number, event in events if window.from_event <= number < window.until_event]
     within = Window(0, 0, len(own), window.started_ms, window.ended_ms)
     judgement, _ = judge_layer(result.id.partition(_LAYER)[2], alone, result.circumstances, own, within)
     whole = Verdict(result.verdict)
@@ -91,11 +112,6 @@ def _cell(host: DeclaredHost, alone: HostScope, result: CheckResult, events: Seq
         # the fault is of no single host, for example a threshold for all hosts together
         return HostCell(whole, required=result.required)
     return HostCell(judgement.verdict, judgement.reason, judgement.required)
-
-
-def _host_of(event: Event) -> str | None:
-    """Return the host that an event is about; None for an event of the cluster."""
-    return event.host if isinstance(event, ToolRan) else event.node if isinstance(event, NodeSeen) else None
 
 
 def _facts(gpu: dict[str, Any]) -> dict[str, str]:

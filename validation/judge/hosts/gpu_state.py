@@ -25,7 +25,7 @@ from validation.judge.hosts.gpu_elements import (
     Count,
     Words,
 )
-from validation.judge.hosts.host_facts import HostGpu, HostGpus, System, all_gpus, some
+from validation.judge.hosts.host_facts import HostGpu, HostGpus, System, some
 from validation.judge.hosts.host_layer import DeclaredHost, system_of
 from validation.judge.verdict import Verdict
 
@@ -144,16 +144,18 @@ def judge_alike(hosts: Mapping[str, HostGpus]) -> Judgement:
     Return INCONCLUSIVE if an element has no value on one GPU, and has one on another. Also if a setting or a maximum
     differs.
     """
-    kinds: dict[tuple[str, str], dict[str, set[str]]] = {}
-    for host in hosts.values():
-        for gpu in host.gpus:
-            kinds.setdefault((host.driver, gpu.model), {})[gpu.bus_id + gpu.uuid] = _spoken(gpu)
+    gpus = [
+        (f"{name} {gpu.bus_id}", (host.driver, gpu.model), _spoken(gpu))
+        for name, host in sorted(hosts.items())
+        for gpu in host.gpus
+    ]
+    kinds: dict[tuple[str, str], set[str]] = {}
+    for _, kind, paths in gpus:
+        kinds.setdefault(kind, set()).update(paths)
     missing = [
         f"{place}: {path} is absent or N/A, and not on other GPUs"
-        for place, gpu in all_gpus(hosts)
-        for path in sorted(
-            set().union(*kinds[hosts[place.split(" ")[0]].driver, gpu.model].values()) - _spoken(gpu)
-        )
+        for place, kind, paths in gpus
+        for path in sorted(kinds[kind] - paths)
     ]
     missing += _unlike(hosts)
     return Judgement(Verdict.INCONCLUSIVE, some(missing)) if missing else Judgement(Verdict.PASS)
