@@ -7,7 +7,7 @@ GPU of a recording stands there eight times, with other names.
 import json
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -237,9 +237,14 @@ class FakeHosts(SiteHosts):
         self.runs: list[tuple[str, str]] = []
 
     def _sample(self, host: str, line: str, ended: threading.Event) -> ToolRan:
-        return self._run(TOOLS[SAMPLES], host, line)
+        return self.ran(TOOLS[SAMPLES], host, line)
 
-    def _run(self, tool: Tool, host: str, line: str) -> ToolRan:
+    def _run(self, host: str, lines: Sequence[tuple[Tool, str]], record: Callable[[ToolRan], object]) -> None:
+        for tool, line in lines:
+            record(self.ran(tool, host, line))
+
+    def ran(self, tool: Tool, host: str, line: str) -> ToolRan:
+        """Return the event of the next run of a tool on a host."""
         key = (host, tool.name)
         output = self.changed.get(key, self.outputs[key])
         if key in self.runs:
@@ -254,7 +259,7 @@ class FakeHosts(SiteHosts):
     def compared_with(self, earlier: "FakeHosts", **changed: str) -> "FakeHosts":
         """Return the same hosts. Their baseline has the figures of the earlier hosts."""
         runs = [
-            earlier._run(TOOLS[tool], host.name, "")
+            earlier.ran(TOOLS[tool], host.name, "")
             for host in earlier.scope.site.hosts
             for tool in ("nvidia-smi", "nccl", "fio", "burn-in", SAMPLES)
         ]

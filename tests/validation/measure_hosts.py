@@ -15,8 +15,8 @@ from tests.control.operators import MUSTER
 from tests.validation.test_hosts_over_ssh import PROGRAMS, hosts_over_ssh
 
 
-def measure(number: int, seconds: float) -> tuple[float, float]:
-    """Return the wall time of a run over this number of hosts, and the processor time of muster alone."""
+def measure(number: int, seconds: float) -> tuple[float, float, float]:
+    """Return the wall time of a run over this number of hosts, the processor time of muster, and that of the hosts."""
     with tempfile.TemporaryDirectory(prefix="m") as folder:
         directory = Path(folder)
         with hosts_over_ssh(directory, [f"dgx1-{index + 1}" for index in range(number)]) as site:
@@ -25,11 +25,16 @@ def measure(number: int, seconds: float) -> tuple[float, float]:
                     if program != "cat":  # the shell around each tool uses it
                         host.install(program, f"sleep {seconds}\n{script.format(d=host.output)}")
             command = [*MUSTER, *site.command(directory / "r")]
-            before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+            before, began = spent(), time.monotonic()
             subprocess.run(command, capture_output=True, check=False)
-            wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return wall, spent
+            wall, own = time.monotonic() - began, spent() - before
+        return wall, own, spent() - before - own  # the servers have ended
+
+
+def spent() -> float:
+    """Return the processor time of all processes that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def main() -> None:
@@ -41,9 +46,12 @@ def main() -> None:
     chosen = parser.parse_args()
     first = None
     for number in chosen.hosts:
-        wall, spent = measure(number, chosen.seconds)
+        wall, own, hosts = measure(number, chosen.seconds)
         first = first or wall
-        print(f"{number} hosts: {wall:.1f} s, muster itself {spent:.1f} s of processor: {wall / first:.2f}")
+        print(
+            f"{number} hosts: {wall:.1f} s ({wall / first:.2f}); "
+            f"processor: muster {own:.1f} s, simulated hosts {hosts:.1f} s"
+        )
 
 
 if __name__ == "__main__":

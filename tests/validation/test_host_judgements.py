@@ -48,7 +48,7 @@ def judged(check: str, hosts: FakeHosts, nodes: Mapping[str, int] = NODES) -> tu
                     if name == groups.NCCL_NODES
                     else ""
                 )
-                events.append(hosts._run(tool, host.name, line))
+                events.append(hosts.ran(tool, host.name, line))
     window = Window(0, 0, len(events), 0, 10)
     judgement, _ = judge_layer(check, hosts.scope, Circumstances(), events, window)
     entry = {

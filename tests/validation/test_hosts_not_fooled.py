@@ -52,10 +52,10 @@ def changed(tool: str, ending: str) -> Output:
 class Lost(FakeHosts):
     """Hosts whose tools end with a mistake in muster's own code."""
 
-    def _run(self, tool: Tool, host: str, line: str) -> ToolRan:
+    def ran(self, tool: Tool, host: str, line: str) -> ToolRan:
         if tool.name == "nvidia-smi":
             raise LookupError(tool.name)
-        return super()._run(tool, host, line)
+        return super().ran(tool, host, line)
 
 
 def without_bounds() -> FakeHosts:

@@ -143,14 +143,14 @@ class Site:
 
 
 @contextlib.contextmanager
-def hosts_over_ssh(directory: Path, names: Sequence[str] = NAMES) -> Iterator[Site]:
-    """Start the servers of these hosts, whose files are in the directory."""
+def hosts_over_ssh(directory: Path, names: Sequence[str] = NAMES, variables: str = "") -> Iterator[Site]:
+    """Start the servers of these hosts, whose files are in the directory; each sets these variables for commands."""
     with ExitStack() as stack:
         hosts = {name: Host(directory / "hosts" / name, name) for name in names}
         servers = {}
         for name, host in hosts.items():
             (directory / name).mkdir()
-            servers[name] = stack.enter_context(sshd(directory / name, str(host.programs)))
+            servers[name] = stack.enter_context(sshd(directory / name, f"{host.programs}{variables}"))
         yield Site(directory, hosts, servers)
 
 

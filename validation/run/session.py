@@ -175,7 +175,6 @@ class ValidationSession:
         self.id = run_id(settings.kind, self._started)
         self.directory = settings.out or Path("reports") / self.id
         self.checks = plan(scenarios)
-        self.selected = list(self.checks)
         self.acceptance = acceptance_of(settings)
         self.report: Report | None = None
         self._settings = settings
@@ -195,6 +194,15 @@ class ValidationSession:
         )
         if self._reserved is not None:
             self._reserved.watch(self.interrupt)
+
+    @property
+    def selected(self) -> Sequence[Check]:
+        """The checks that this run was asked for; at first all."""
+        return self._run.selected
+
+    @selected.setter
+    def selected(self, checks: Sequence[Check]) -> None:
+        self._run.selected = checks
 
     @property
     def site(self) -> HostSite | None:

@@ -1,6 +1,7 @@
 """The beginning of the log of a run: the record before any check has run, with all requirements."""
 
 import platform
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError
 
 import msgspec
@@ -18,7 +19,9 @@ from validation.scenario.loaded import LoadedScenario
 from validation.scenario.projects import weights_of
 
 
-def opening(run: ValidationRun, selected: list[Check], started: record.Run, deviations: list[str]) -> Opened:
+def opening(
+    run: ValidationRun, selected: Sequence[Check], started: record.Run, deviations: list[str]
+) -> Opened:
     """Return the record before the run.
 
     `selected` are the checks that will run; `started` has the start and the arguments of the run.

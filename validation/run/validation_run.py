@@ -29,6 +29,7 @@ from validation.judge.verdict import Verdict
 from validation.judge.views.lists import is_page
 from validation.judge.waivers import Waiver
 from validation.layers.checks import AFTER, LAYERS
+from validation.layers.tools import TOOLS
 from validation.plan.acceptance import Acceptance
 from validation.planned_checks import Check
 from validation.report import log, record
@@ -85,6 +86,7 @@ class ValidationRun:
     ) -> None:
         self.target = target
         self.checks = list(checks)
+        self.selected: Sequence[Check] = self.checks
         self.acceptance = acceptance
         self.options = options
         self.progress = progress
@@ -247,16 +249,33 @@ class ValidationRun:
             return Circumstances(blocked_by=self._blocked)
         if check.test and failed is not None:
             return Circumstances(blocked_by=f"{failed.id} is {failed.verdict}")
+        again, tools = layer in AFTER, [[tool] for tool in check.tools]
+        if not check.test:
+            tools = [self.hosts.due(self._quiet_tools(result.scenario, again=again), again=again)]
+        lasts = spell(sum(TOOLS[tool].usual_seconds for batch in tools for tool in batch))
         bound = f"; {check.bound(self.hosts.scope.site)}" if check.bound else ""
-        self.progress(f"{result.id}: {check.title} (about {spell(check.usual_seconds())}{bound})")
+        self.progress(f"{result.id}: {check.title} (about {lasts}{bound})")
         start, started_ms = len(self.recorder.events), self.recorder.now_ms()
         try:
-            for tool in check.tools:
-                await self.hosts.run(tool, self.recorder, again=layer in AFTER)
+            for batch in tools:
+                await self.hosts.run(batch, self.recorder, again=again)
         finally:
             end, ended_ms = len(self.recorder.events), self.recorder.now_ms()
             result.volatile.window = Window(self._group_from, start, end, started_ms, ended_ms)
         return Circumstances()
+
+    def _quiet_tools(self, scenario: str, *, again: bool) -> list[str]:
+        """Return the tools of all chosen layers of the scenario that put no load on the hosts.
+
+        Each host runs them one after another on one channel. With `again`, those that run again after the loads.
+        """
+        chosen = [
+            check.layer
+            for check in self.selected
+            if check.layer and check.scenario.id == scenario and not self.acceptance.excludes(check.id)
+        ]
+        quiet = [layer for layer in chosen if not LAYERS[layer].test and (layer in AFTER) == again]
+        return [tool for layer in quiet for tool in LAYERS[layer].tools]
 
     async def _hear_witnesses(self, scenario: str) -> None:
         """Wait until the kubelets have reported every running pod, and agree with the scheduler, once for each

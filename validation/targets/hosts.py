@@ -8,7 +8,7 @@ import contextlib
 import secrets
 import shlex
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import count
@@ -32,7 +32,8 @@ from validation.layers.tools import SAMPLES, TOOLS, Tool
 from validation.scenario.images import NO_MAP, ImageMap
 from validation.targets.recorder import Recorder
 from validation.targets.site_images import read_images
-from validation.targets.ssh_connection import BOOT, Access, Connection, Ended
+from validation.targets.ssh_batch import Command, Ended
+from validation.targets.ssh_connection import Access, Connection
 
 
 @dataclass(slots=True)
@@ -45,26 +46,28 @@ class SiteHosts:
     """Maps each image name in a scenario to the image name at the site."""
     _connections: dict[str, Connection] = field(default_factory=dict)
     _ran: set[str] = field(default_factory=set)
+    _ran_again: set[str] = field(default_factory=set)
     _is_closed: bool = False
 
-    async def run(self, tool: str, recorder: Recorder, *, again: bool) -> None:
-        """Run the tool on all hosts at the same time, and record its output on each.
+    def due(self, tools: Iterable[str], *, again: bool) -> list[str]:
+        """Return the tools that have not run yet; with `again`, those that have not run once more."""
+        ran = self._ran_again if again else self._ran | self._ran_again
+        return [tool for tool in dict.fromkeys(tools) if tool != SAMPLES and tool not in ran]
 
-        If it ran already, run it again only with `again`.
+    async def run(self, tools: Iterable[str], recorder: Recorder, *, again: bool) -> None:
+        """Run the due tools on all hosts at the same time, one after another on each host, and record their output.
 
         While a load runs, nvidia-smi is read repeatedly; its readings are recorded after the load. If this is
-        cancelled, the tool is ended on the hosts.
+        cancelled, the tools are ended on the hosts.
         """
-        if tool == SAMPLES or (tool in self._ran and not again):
-            return
-        self._ran.add(tool)
-        site = self.scope.site
-        if tool == groups.NCCL_NODES:
+        due = self.due(tools, again=again)
+        (self._ran_again if again else self._ran).update(due)
+        if due == [groups.NCCL_NODES]:
             await self._search(recorder)
             return
-        await self._run_lines(
-            tool, {host.name: TOOLS[tool].line(site, host) for host in site.hosts}, recorder
-        )
+        site = self.scope.site
+        lines = {host.name: {tool: TOOLS[tool].line(site, host) for tool in due} for host in site.hosts}
+        await self._run_lines(lines, recorder)
 
     async def _search(self, recorder: Recorder) -> None:
         """Test groups of hosts until the search has found the sick hosts."""
@@ -75,34 +78,44 @@ class SiteHosts:
                 group = [hosts[index] for index in (plan.send(outcome) if outcome else next(plan))]
                 number, address = next(numbers), self.access[group[0].name].address
                 lines = {
-                    host.name: tool.guarded(groups.command(self.scope.site, number, group, index, address))
+                    host.name: {
+                        tool.name: tool.guarded(
+                            groups.command(self.scope.site, number, group, index, address)
+                        )
+                    }
                     for index, host in enumerate(group)
                 }
                 least = groups.least_mbytes(group, self.scope.systems)
-                outcome = groups.read_test(await self._run_lines(tool.name, lines, recorder), least).outcome
+                outcome = groups.read_test(await self._run_lines(lines, recorder), least).outcome
 
-    async def _run_lines(self, tool: str, lines: Mapping[str, str], recorder: Recorder) -> list[ToolRan]:
-        """Run the command lines of all hosts at the same time. Record the result of each, and return these events."""
+    async def _run_lines(self, lines: Mapping[str, Mapping[str, str]], recorder: Recorder) -> list[ToolRan]:
+        """Run the command lines of each host, by its tools. Record the result of each, and return these events."""
         site, events = self.scope.site, list[ToolRan]()
         # two threads for each host: one for the load, one for the samples beside it
         threads = ThreadPoolExecutor(max(1, 2 * len(site.hosts)))
         loop = asyncio.get_running_loop()
 
+        def record(event: ToolRan) -> None:
+            if not self._is_closed:
+                events.append(_without_secrets(event, recorder.now_ms()))
+                recorder.record(events[-1])
+
         async def run_on(host: DeclaredHost) -> None:
+            its = [(TOOLS[tool], line) for tool, line in lines[host.name].items() if line]
             ended = threading.Event()
-            running = loop.run_in_executor(threads, self._run, TOOLS[tool], host.name, lines[host.name])
-            sampler = TOOLS[SAMPLES].line(site, host) if TOOLS[tool].is_load else ""
+            running = loop.run_in_executor(
+                threads, self._run, host.name, its, lambda event: loop.call_soon_threadsafe(record, event)
+            )
+            sampler = TOOLS[SAMPLES].line(site, host) if any(tool.is_load for tool, _ in its) else ""
             sampling = (
                 loop.run_in_executor(threads, self._sample, host.name, sampler, ended) if sampler else None
             )
             try:
-                event = await running
+                await running
             finally:
                 ended.set()
-            events.append(_without_secrets(event, recorder.now_ms()))
-            recorder.record(events[-1])
             if sampling is not None:
-                recorder.record(_without_secrets(await sampling, recorder.now_ms()))
+                record(await sampling)
 
         try:
             await asyncio.gather(*(run_on(host) for host in site.hosts if lines.get(host.name)))
@@ -120,52 +133,44 @@ class SiteHosts:
         for connection in connections:
             connection.close()
 
-    def _connection(self, host: str) -> Connection:
-        if self._is_closed:
-            raise HostError("the run was ended")
-        return self._connections.setdefault(host, Connection(self.access[host]))
-
-    def _run(self, tool: Tool, host: str, line: str) -> ToolRan:
-        """Run a command line on a host and return the event.
-
-        If the line could not run, the event's `problem` has the reason.
-        """
-        text = f"P={shlex.quote(tool.program_text)}; {line}" if tool.program_text else line
-        return self._ended(tool, host, line, lambda: self._connection(host).run(text, tool.seconds))
+    def _run(self, host: str, lines: Sequence[tuple[Tool, str]], record: Callable[[ToolRan], object]) -> None:
+        """Run the command lines on a host one after another, and record the event of each."""
+        ends = self._ends(host, [_command(tool, line) for tool, line in lines])
+        for (tool, line), how in zip(lines, ends, strict=True):
+            record(_event(host, tool, line, how))
 
     def _sample(self, host: str, line: str, ended: threading.Event) -> ToolRan:
         """Read the GPUs of a host until the load has ended."""
         tool = TOOLS[SAMPLES]
-        return self._ended(
-            tool, host, line, lambda: self._connection(host).run_beside(line, tool.seconds, ended)
-        )
+        return _event(host, tool, line, *self._ends(host, [_command(tool, line)], ended))
 
-    def _ended(self, tool: Tool, host: str, line: str, run: Callable[[], Ended]) -> ToolRan:
-        try:
-            ended = run()
-        except HostError as error:
-            return ToolRan(0, host, tool.name, line, -1, problem=str(error))
-        boot_id, errors = _split_boot_id(ended.errors)
-        return ToolRan(
-            0, host, tool.name, line, ended.code, ended.output, errors, boot_id=boot_id, ran_ms=ended.ran_ms
-        )
+    def _ends(
+        self, host: str, commands: Sequence[Command], ended: threading.Event | None = None
+    ) -> Iterator[Ended | HostError]:
+        if self._is_closed:
+            return iter([HostError("the run was ended")] * len(commands))
+        connection = self._connections.setdefault(host, Connection(self.access[host]))
+        return connection.run(commands, ended)
+
+
+def _command(tool: Tool, line: str) -> Command:
+    """Return the command of a tool's line, with the variable P for the tools that have a program."""
+    text = f"P={shlex.quote(tool.program_text)}; {line}" if tool.program_text else line
+    return Command(text, tool.seconds)
+
+
+def _event(host: str, tool: Tool, line: str, how: Ended | HostError) -> ToolRan:
+    """Return the event of a run. If the line could not run, its `problem` has the reason."""
+    if isinstance(how, HostError):
+        return ToolRan(0, host, tool.name, line, -1, problem=str(how))
+    code, output, errors, boot_id, ran_ms = how
+    return ToolRan(0, host, tool.name, line, code, output, errors, boot_id=boot_id, ran_ms=ran_ms)
 
 
 def _without_secrets(event: ToolRan, now_ms: int) -> ToolRan:
     return msgspec.structs.replace(
         event, t_ms=now_ms, output=conceal(event.output), error_output=conceal(event.error_output)
     )
-
-
-def _split_boot_id(errors: str) -> tuple[str, str]:
-    """Return the boot id of the host, and the rest of the error output. The login shell may print lines before the
-    boot id.
-    """
-    lines = errors.splitlines(keepends=True)
-    number = next((number for number, line in enumerate(lines) if line.startswith(BOOT)), None)
-    if number is None:
-        return "", errors
-    return lines[number].removeprefix(BOOT).strip(), "".join(lines[:number] + lines[number + 1 :])
 
 
 def read_site(

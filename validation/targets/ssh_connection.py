@@ -1,29 +1,17 @@
-"""A connection to a host over SSH. The time and the output of commands are limited."""
+"""A connection to a host over SSH."""
 
-import contextlib
-import math
 import shlex
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import paramiko
 
 from validation.errors import HostError, UnreachableHostError
+from validation.targets.ssh_batch import CONNECT_SECONDS, Command, Ended, run_batch
 
-CONNECT_SECONDS: Final = 15.0
-GRACE_SECONDS: Final = 15.0
-"""Maximum time for the answer after the timeout of the tool."""
-SAMPLE_SECONDS: Final = 60.0
-"""Maximum time after the end of a load for the first reading to be complete, if none was complete during the load."""
-MAX_OUTPUT_BYTES: Final = 8 << 20
-_BLOCK_BYTES: Final = 1 << 16
-_PATH: Final = "/usr/local/bin:/usr/local/sbin:/usr/sbin:/sbin"
-"""Directories of tools. The PATH of a command over SSH often lacks them."""
-BOOT: Final = "muster boot id: "
 _SYSTEM_KNOWN_HOSTS: Final = Path("/etc/ssh/ssh_known_hosts")
 
 
@@ -43,17 +31,8 @@ class Access:
     jump: str = ""
 
 
-class Ended(NamedTuple):
-    """How a command ended on a host."""
-
-    code: int
-    output: str
-    errors: str
-    ran_ms: int
-
-
 class Connection:
-    """A connection to a host, opened with the first command. Commands run one after another."""
+    """A connection to a host, opened with the first command."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -62,23 +41,25 @@ class Connection:
         self._unreachable = ""
         self._closed = threading.Event()
 
-    def run(self, line: str, seconds: int) -> Ended:
-        """Run the command line, and return how it ended. Raises HostError."""
-        with self._lock:
-            client = self._opened()
-            started = time.monotonic()
-            code, output, errors = _execute(client, line, seconds)
-            return Ended(code, output, errors, int((time.monotonic() - started) * 1000))
+    def run(
+        self, commands: Sequence[Command], ended: threading.Event | None = None
+    ) -> Iterator[Ended | HostError]:
+        """Run the commands one after another, and yield how each ended, or why it did not.
 
-    def run_beside(self, line: str, seconds: int, ended: threading.Event) -> Ended:
-        """Run a command line beside another command until `ended` is set, and return how it ended. Raises HostError."""
-        client = self._client
-        if client is None:
-            with self._lock:
-                client = self._opened()
-        started = time.monotonic()
-        code, output, errors = _execute(client, line, seconds, ended)
-        return Ended(code, output, errors, int((time.monotonic() - started) * 1000))
+        A command that does not end costs its own output: the others run on another channel. If the connection breaks,
+        the others run on another connection; if there is none, each is the error of the connection.
+
+        If `ended` is set before, stop the command; this is no failure.
+        """
+        done = 0
+        while done < len(commands):
+            try:
+                for how in run_batch(self._opened(), commands[done:], ended):
+                    done += 1
+                    yield how
+            except HostError as error:
+                done += 1
+                yield error
 
     def close(self) -> None:
         """Close the connection. A running command loses its input and is ended on the host."""
@@ -86,27 +67,30 @@ class Connection:
         if self._client is not None:
             self._client.close()
 
-    def _opened(self) -> paramiko.SSHClient:
-        """Return the connected client.
+    def _opened(self) -> paramiko.Transport:
+        """Return the transport of the connected client.
 
         If the host was not reached before, raises UnreachableHostError without another attempt: otherwise every tool
         would wait again.
         """
-        if self._closed.is_set():
-            raise HostError("the run was ended")
-        if self._unreachable:
-            raise UnreachableHostError(self._unreachable)
-        transport = self._client.get_transport() if self._client is not None else None
-        if self._client is None or transport is None or not transport.is_active():
+        with self._lock:
+            if self._closed.is_set():
+                raise HostError("the run was ended")
+            if self._unreachable:
+                raise UnreachableHostError(self._unreachable)
+            transport = self._client.get_transport() if self._client is not None else None
+            if transport is not None and transport.is_active():
+                return transport
             try:
                 self._client = _connect(self._access)
             except UnreachableHostError as error:
                 self._unreachable = str(error)
                 raise
-            if self._closed.is_set():  # another thread has closed the connection during _connect
+            transport = self._client.get_transport()
+            if self._closed.is_set() or transport is None:  # another thread has closed it during _connect
                 self._client.close()
                 raise HostError("the run was ended")
-        return self._client
+            return transport
 
 
 def _connect(access: Access) -> paramiko.SSHClient:
@@ -191,91 +175,3 @@ def _replaced(word: str, marks: Mapping[str, str]) -> str:
         parts.append(marks.get(mark, word[index]))
         index += 2 if mark in marks else 1
     return "".join(parts)
-
-
-def _execute(
-    client: paramiko.SSHClient, line: str, seconds: int, ended: threading.Event | None = None
-) -> tuple[int, str, str]:
-    """Run the command line for at most `seconds`. If `ended` is set before, stop the command; this is no failure.
-
-    Raises HostError if the command does not end, prints too much, or loses the connection.
-    """
-    try:
-        transport = client.get_transport()
-        if transport is None:
-            raise HostError("the connection was closed")
-        channel = transport.open_session(timeout=CONNECT_SECONDS)
-        with contextlib.closing(channel):
-            channel.exec_command(bounded(line, seconds))
-            return _collect(channel, seconds, time.monotonic, ended)
-    except (paramiko.SSHException, OSError, EOFError) as error:
-        raise HostError(f"the connection broke: {str(error) or type(error).__name__}") from error
-
-
-def bounded(line: str, seconds: int) -> str:
-    """Return a command for any login shell. It runs `line`, and ends after `seconds` or with the connection.
-
-    The input of the channel ends with the connection. `cat` waits for the end of the input, and its shell then kills
-    the tool.
-    """
-    script = (
-        f'PATH="$PATH:{_PATH}" LC_ALL=C; export PATH LC_ALL; '
-        f'echo "{BOOT}$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)" >&2; exec 3<&0; '
-        f"timeout -k 5 {seconds} /bin/sh -c {shlex.quote(line)} </dev/null 3<&- & t=$!; "
-        "{ cat <&3 >/dev/null; kill $t; } >/dev/null 2>&1 & w=$!; exec 3<&-; "
-        "wait $t; c=$?; kill $w 2>/dev/null; exit $c"
-    )
-    return f"/bin/sh -c {shlex.quote(script)}"
-
-
-_POLL_SECONDS: Final = 0.2
-_END_OF_SAMPLE: Final = b"</nvidia_smi_log>"
-_TIMED_OUT: Final = (124, 137)
-"""Exit codes of `timeout` after it has sent TERM, and after KILL."""
-
-
-def _collect(
-    channel: paramiko.Channel, seconds: int, clock: Callable[[], float], ended: threading.Event | None
-) -> tuple[int, str, str]:
-    is_stopped, last = False, math.inf
-    output, errors = bytearray(), bytearray()
-    deadline = clock() + seconds + GRACE_SECONDS
-    channel.settimeout(_POLL_SECONDS)
-    streams = ((channel.recv, output), (channel.recv_stderr, errors))
-    while not (channel.exit_status_ready() and _is_dry(channel)):
-        ends = 0
-        for receive, received in streams:
-            try:
-                block = receive(_BLOCK_BYTES)
-            except TimeoutError:
-                continue
-            received.extend(block)
-            ends += not block
-        if ends == len(streams):  # both have ended, so that `receive` does not wait for the exit status
-            channel.status_event.wait(_POLL_SECONDS)
-        if ended is not None and ended.is_set() and not is_stopped:
-            last = min(last, clock() + SAMPLE_SECONDS)
-            # wait for at least one complete reading, even if the load was short
-            if _END_OF_SAMPLE in output or clock() > last:
-                channel.shutdown_write()  # ends the tool on the host
-                is_stopped = True
-        if len(output) + len(errors) > MAX_OUTPUT_BYTES:
-            raise HostError(f"it printed more than {MAX_OUTPUT_BYTES >> 20} MiB")
-        if clock() > deadline:
-            raise HostError(f"no answer within {seconds} s")
-    code = channel.exit_status  # negative if the channel was cut
-    if is_stopped:
-        return 0, output.decode(errors="replace"), errors.decode(errors="replace")
-    if code < 0:
-        raise HostError("the connection broke")
-    if code in _TIMED_OUT:
-        raise HostError(f"it did not end within {seconds} s")
-    return code, output.decode(errors="replace"), errors.decode(errors="replace")
-
-
-def _is_dry(channel: paramiko.Channel) -> bool:
-    return (
-        not channel.recv_ready()
-        and not channel.recv_stderr_ready()
-        and bool(channel.eof_received or channel.closed)
-    )

@@ -28,7 +28,7 @@ def judged(case: dict[str, Any]) -> tuple[Verdict, str]:
     tool = case["tool"]
     text = doubles.outputs(NAMES[1])[tool].text + case["lines"]
     hosts = FakeHosts({(NAMES[1], tool): doubles.Output(text)})
-    events = [hosts._run(TOOLS[tool], host.name, "") for host in hosts.scope.site.hosts]
+    events = [hosts.ran(TOOLS[tool], host.name, "") for host in hosts.scope.site.hosts]
     judgement, _ = judge_layer(tool, hosts.scope, Circumstances(), events, Window(0, 0, len(events), 0, 10))
     return judgement.verdict, judgement.reason
 

@@ -26,7 +26,7 @@ def judge(layers: tuple[str, ...], tool: str, text: str) -> dict[str, Judgement]
     """Return the judgements on two healthy DGX-1; on the second, the tool prints this text."""
     hosts = FakeHosts({(NAMES[1], tool): doubles.Output(text)})
     site = hosts.scope.site
-    events = [hosts._run(TOOLS[name], host.name, "") for _ in (1, 2) for host in site.hosts for name in TOOLS]
+    events = [hosts.ran(TOOLS[name], host.name, "") for _ in (1, 2) for host in site.hosts for name in TOOLS]
     window = Window(0, 0, len(events), 0, 10)
     assert all(isinstance(event, ToolRan) for event in events)
     return {layer: judge_layer(layer, hosts.scope, Circumstances(), events, window)[0] for layer in layers}

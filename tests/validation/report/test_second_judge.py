@@ -209,7 +209,7 @@ def test_two_judges_agree_on_runs_on_hosts_that_were_cut(
 ) -> None:
     entries = [json.loads(line) for line in (whole_hosts / log.NAME).read_text().splitlines()]
     verdicts = judge_log(entries[: len(entries) * quarter // 4], tmp_path)
-    assert {"PASS", "INCONCLUSIVE"} <= set(verdicts)
+    assert {"PASS", "ERROR"} <= set(verdicts)
     assert_second_judge_agrees(tmp_path)
 
 
