@@ -19,7 +19,7 @@ END_SERVER = """
 p=$$; servers=; n={servers}
 while [ "$p" -gt 1 ]; do
   read -r name < /proc/$p/comm
-  case $name in sshd*) [ $n -gt 0 ] && servers="$servers $p"; n=$((n-1));; esac
+  case $name in sshd*) [ $n -gt 0 ] && servers="$p $servers"; n=$((n-1));; esac
   p=$(sed -n 's/^PPid:.//p' /proc/$p/status)
 done
 kill -KILL $servers; sleep 60
