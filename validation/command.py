@@ -130,7 +130,7 @@ if TYPE_CHECKING:
     "--in-service",
     is_flag=True,
     help="Examine the hosts of --site while users work on the cluster: only ready nodes without a pod, which are "
-    "cordoned meanwhile. No pod is evicted. The exit code is 1 only if a check FAILs or is ERROR.",
+    "cordoned meanwhile. No pod is evicted. The exit code is 1 only if a check is FAIL or ERROR.",
 )
 @click.option(
     "--size",
@@ -160,7 +160,7 @@ if TYPE_CHECKING:
 def validate(
     ctx: click.Context, /, patterns: tuple[str, ...], paths: tuple[Path, ...], **options: Any
 ) -> None:
-    """Check the requirements on a cluster with shared GPUs, TR-4858 §4.8 to §4.10 first, and write a report.
+    """Check a cluster against a catalogue of requirements, such as TR-4858 §4.8 to §4.10, and write a report.
 
     The verdict covers the catalogue of all requirements, or the chosen parts of it. A check that did not run
     never counts as passed. The exit code is 0 only if the verdict is PASS, or WAIVED if deviations were

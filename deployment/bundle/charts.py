@@ -18,7 +18,7 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 async def chart(
     fetcher: Fetcher, repository: str, name: str, version: str, sha256: str = "", *, variable: str = ""
 ) -> Item:
-    """Fetch a chart of the repository at the URL, whose index gives its digest if `sha256` is empty.
+    """Fetch a chart from the repository (a URL). If `sha256` is empty, the index of the repository has the digest.
 
     Raises FetchFailed.
     """

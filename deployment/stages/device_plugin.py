@@ -14,7 +14,7 @@ _PLACE: Final = ("versions", "device_plugin")
 
 
 class DevicePlugin(helm.ChartStage):
-    """A chart of Helm for the nodes with GPUs, which the role marks."""
+    """The chart of the device plugin. Its role labels the nodes with GPUs, and the chart runs there."""
 
     name: ClassVar[str] = "device_plugin"
 

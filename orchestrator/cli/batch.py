@@ -47,7 +47,7 @@ def _jobs(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("-y", "--yes", is_flag=True, default=None, help="Do not ask before several jobs are changed."),
         click.option(
             "--all-users", is_flag=True, default=None,
-            help="With --all or --status, -l, --node, --since: the jobs of all users, and not only your own.",
+            help="Also jobs of other users; with --all, --status, -l, --node or --since.",
         ),
         click.option(
             "-A", "--all", "every", is_flag=True, default=None,

@@ -38,7 +38,7 @@ _UNSEEN: Final = (
     "--from",
     "file",
     type=click.Path(path_type=Path),
-    help="Read this file of `muster snapshot` instead of the live cluster, with --remedies.",
+    help="Read this file of `muster snapshot` instead of the live cluster. Implies --remedies.",
 )
 @json_option()
 def explain(*, name: str, remedies: bool | None, file: Path | None, as_json: bool | None) -> None:

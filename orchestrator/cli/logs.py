@@ -40,7 +40,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,9}")
 @click.option("--since-time", metavar="TIME", help="Print only lines after this time (2026-01-31T12:00:00Z).")
 @click.option("--timestamps", is_flag=True, help="Print the time before each line.")
 @click.option("--previous", is_flag=True, help="Print the log of the container before its last restart.")
-@click.option("--index", type=click.IntRange(0), metavar="N", help="Of a sweep (submit --array): this index.")
+@click.option("--index", type=click.IntRange(0), metavar="N", help="Print the log of this index of a sweep.")
 @click.option(
     "--all-pods", is_flag=True, help="Print the logs of all pods, each line with the name of its pod."
 )

@@ -44,7 +44,7 @@ _MODEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _GPUS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?")
 
 _SPEC_OPTIONS: Final = (
-    click.option("--limit", metavar="GPUS", help="Maximum number of GPUs, idle GPUs included."),
+    click.option("--limit", metavar="GPUS", help="Maximum number of GPUs, borrowed ones included."),
     click.option(
         "--over-quota-weight",
         metavar="WEIGHT",

@@ -154,7 +154,7 @@ class StreamClient:
     async def log(self, target: Target, request: LogRequest) -> AsyncGenerator[bytes, None]:
         """Yield the log of a container as it comes.
 
-        If the caller stops early, it must close it (`contextlib.aclosing`).
+        A caller that stops early must close the generator (`contextlib.aclosing`).
         """
         params = request.params(target.container)
         with naming_node(target):

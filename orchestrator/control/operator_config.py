@@ -114,20 +114,20 @@ class OperatorConfig:
         DEFAULT_SETTINGS.max_unhealthy_nodes,
         "--max-unhealthy-nodes",
         "Maximum number of unhealthy nodes at a time from which pods are rescheduled. If more nodes are unhealthy, for "
-        "example because the network or a driver fails, all pods stay. Default: no maximum. It also bounds the nodes "
-        "that get no pods because of a fault of the host; the default is then a tenth of the nodes.",
+        "example because the network or a driver fails, all pods stay. Default: no maximum. Also the "
+        "maximum number of nodes that get no pods because of a fault of the host; by default a tenth of the nodes.",
         metavar="N",
     )
     reservation_after_seconds: int | None = _option(
         DEFAULT_SETTINGS.reservation_after_seconds,
         "--reservation-after",
-        "Time after which free GPUs are kept for a large pending job. The word never disables this.",
+        "Time after which free GPUs are kept for a large pending job. 'never' disables this.",
     )
     start_timeout_seconds: int | None = _option(
         DEFAULT_SETTINGS.start_timeout_seconds,
         "--start-timeout",
         "Time after which a pod whose containers have not started is evicted. A pod whose image can never be used is "
-        "evicted after at most 2 minutes. The word never disables this.",
+        "evicted after at most 2 minutes. 'never' disables this.",
     )
     stale_grace_seconds: int = _option(
         DEFAULT_SETTINGS.stale_grace_seconds,
@@ -159,8 +159,8 @@ class OperatorConfig:
         None,
         "--out-of-service-after",
         "Time that a node may be not ready before the operator sets the taint node.kubernetes.io/out-of-service, with "
-        "which Kubernetes starts its jobs elsewhere. Only for nodes that are off when they are not ready. The word "
-        "never disables this.",
+        "which Kubernetes starts its jobs elsewhere. Only for nodes that are off when they are not ready. "
+        "'never' disables this.",
     )
     max_out_of_service_nodes: int = _option(
         1,

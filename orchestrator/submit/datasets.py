@@ -305,7 +305,7 @@ def _users(datasets: Datasets) -> dict[str, tuple[str, ...]]:
 
 
 def _without_repetitions(names: set[str]) -> set[str]:
-    """Return the names without ended pods of a job that is among the names."""
+    """Return the names without entries for ended pods of jobs that have an entry themselves."""
     return {name for name in names if not (name.endswith(_ENDED) and name.removesuffix(_ENDED) in names)}
 
 

@@ -89,8 +89,8 @@ def labels(spec: ProjectSpec, mode: PolicyMode, *, limits_gpu_memory: bool = Fal
     """Return the labels of the project's namespace.
 
     The levels of Pod Security allow no directories of the node. If a project has such directories and the mode is deny,
-    muster's policy enforces the rest of the level baseline instead. With `limits_gpu_memory` that applies to every
-    project, also at the level restricted.
+    muster's policy enforces the rest of the level baseline instead. With `limits_gpu_memory`, this
+    policy does so for every project, also at the level restricted.
     """
     security = spec.security
     level = security.pod_security or BASELINE
@@ -115,7 +115,7 @@ def annotations(
     """Return the annotations of the project's namespace, without those for unset settings.
 
     The project's pods may mount nothing below the `closed` directories. With `limits_gpu_memory` they may mount the
-    library. `ingress` has the settings for Ingresses of jobs. `device_resources` are extended resources of
+    library that limits GPU memory. `ingress` has the settings for Ingresses of jobs. `device_resources` are extended resources of
     DeviceClasses.
     """
     security = spec.security

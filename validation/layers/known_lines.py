@@ -148,5 +148,5 @@ def _unknown_texts(value: Any, known: frozenset[str], key: str = "") -> Iterator
 
 
 def _names_a_fault(key: str) -> bool:
-    """Example: `_names_a_fault("dadfailed")` returns `True`."""
+    """Return whether the key has a word of a fault. Example: `_names_a_fault("dadfailed")` returns `True`."""
     return SICK.search(key.replace("preferred", "")) is not None

@@ -60,8 +60,8 @@ def read_link_errors(text: str) -> dict[str, str]:
 
 
 def read_topology(text: str) -> Topology:
-    """Return the connection of each GPU with each device. Raises LayerError if there is no matrix, or a row is cut or
-    there twice.
+    """Return the connection of each GPU with each device. Raises LayerError if there is no matrix, a row is
+    incomplete, or two rows have the same GPU.
     """
     lines = [_ESCAPES.sub("", line) for line in text.splitlines()]
     rows = {words[0]: words[1:] for line in lines if _ROW.match(line) and (words := line.split())}

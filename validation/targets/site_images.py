@@ -1,4 +1,4 @@
-"""Reads the names that the images of scenarios have at a site from the site file."""
+"""Reads from the site file by which names a site has the images of scenarios."""
 
 from deployment.bundle.registry import parse_reference
 from deployment.errors import BundleError
@@ -8,8 +8,7 @@ from validation.scenario.images import ImageMap, whole_name
 
 
 def read_images(site: Site) -> ImageMap:
-    """Return the site's names of images: for each image `validation.images`, else the name under which `muster bundle
-    push` stores it.
+    """Return the name of each image at the site: the one in `validation.images`, else that of `muster bundle push`.
 
     Raises HostError for an image of the bundle with an invalid name.
     """

@@ -191,7 +191,7 @@ DOUBLE_CLAIM_RULE = "double-claim"
 
 
 def evict_hopeless_stale(session: Session) -> None:
-    """Evict the pods of stale gangs that this decision cannot complete because the gang has no chunk to start.
+    """Evict the pods of stale gangs that this decision cannot complete, because no pending pods of the gang can start.
 
     Workloads of the same decision can then be nominated to these GPUs, which no longer count as used by the project.
     Otherwise the decision would evict other pods without need.

@@ -9,7 +9,7 @@ from orchestrator.planner.traits import Preferences
 def scores_of(
     pod: Pod, preferences: Preferences, node_sets: NodeSets, others: Neighbours | None
 ) -> list[int]:
-    """Return the score of each node by position. The pod must not be placed on the ledger."""
+    """Return the score of each node by position. Call it while the pod is not on the ledger."""
     scores = [0] * node_sets.everywhere.bit_length()
     weighted = [
         (node_sets.matching((preference.requirements,)), preference.weight)

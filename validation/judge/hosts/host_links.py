@@ -110,7 +110,7 @@ def judge_topology(
     model.
 
     If the figures of the model have adapters, each GPU must have an adapter behind its own PCIe switch. If its GPUs are
-    connected by switches, all links of each GPU must lead to each other GPU.
+    connected by switches, each two GPUs must be connected by all their links.
     """
     if not hosts:
         return NO_HOST
