@@ -15,10 +15,10 @@ class Check:
     """A check of a run. It is one of these:
 
     - a step of a scenario
-    - a list that the orchestrator shows after it
-    - the result of its training job
-    - the use of its GPUs
-    - an invariant over all of it
+    - a list that muster shows after a step
+    - the result of a training job
+    - the use of the GPUs in a scenario
+    - an invariant over all events of a scenario
     - a layer of the hosts
     - an answer of the API server
 

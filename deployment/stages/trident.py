@@ -182,7 +182,7 @@ def _over_iscsi(site: Site) -> Iterator[Finding]:
 
 
 def _unmade_interfaces(site: Site) -> Iterator[Finding]:
-    """Yield backends whose network interface is not created by the site file."""
+    """Yield backends with a `data_lif` that is not an interface of `storage.ontap`."""
     known = {interface["address"] for interface in site.get("storage", "ontap", "data_lifs", default=[])}
     for index, backend in enumerate(site.get("storage", "backends", default=[])):
         address = backend.get("data_lif")

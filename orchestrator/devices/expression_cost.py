@@ -278,7 +278,7 @@ def _scalar(values: Sequence[_Value]) -> _Cost:
 
 
 def _compared(values: Sequence[_Value]) -> _Cost:
-    """Return the cost of a comparison of two values; it ends with the smaller value."""
+    """Return the cost of a comparison of two values. The comparison stops at the end of the smaller value."""
     return _SCALAR, _LOOK_NS * min(value.weight for value in values)
 
 

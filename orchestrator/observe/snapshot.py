@@ -207,8 +207,8 @@ def planner_pod(
     """Return the pod in the planner's terms. Raises UnreadableRequest.
 
     `request` is the pod's request without the devices of its ResourceClaims. `levels` are the cluster's topology
-    levels. `volumes` are the terms of its volumes, and `part` is its part of the gang by its controller. `devices`
-    replaces the GPUs in its annotation (None keeps them). `claims` are its ResourceClaims.
+    levels. `volumes` are the terms of its volumes. `part` is the part of the gang to which its controller assigns it.
+    `devices` replaces the GPUs in its annotation (None keeps them). `claims` are its ResourceClaims.
     """
     node, state = pod.spec.node_name or None, model.PodState.PENDING
     request = request if claims is None else claims.request

@@ -18,7 +18,7 @@ class Expectation(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     - `or_else`: alternative states that are also correct. Example: two teams are equal, and a job of either team may be
       evicted.
 
-    The keys of both are absent if there is none, as in records of older versions.
+    Without such jobs or states, the keys `ended` and `or_else` are absent. Older records never have them.
     """
 
     allocated_milli: dict[str, int]
