@@ -115,8 +115,8 @@ def annotations(
     """Return the annotations of the project's namespace, without those for unset settings.
 
     The project's pods may mount nothing below the `closed` directories. With `limits_gpu_memory` they may mount the
-    library that limits GPU memory. `ingress` has the settings for Ingresses of jobs. `device_resources` are extended resources of
-    DeviceClasses.
+    library that limits GPU memory. `ingress` has the settings for Ingresses of jobs. `device_resources` are extended
+    resources of DeviceClasses.
     """
     security = spec.security
     read_only = [source for source in (_sources(security.directories, writable=False),) if source]
