@@ -111,6 +111,15 @@ def without_driver(text: str) -> str:
     return text.replace("<driver_version>580.82.09", "<driver_version>N/A")
 
 
+ANSWER: Final = doubles.pings().splitlines()[-5]
+
+
+def short_reads() -> str:
+    output = json.loads(doubles.fio())
+    output["jobs"][0]["read"]["short_ios"] = 3
+    return json.dumps(output)
+
+
 def written(missing: str) -> str:
     return "".join(f"{mount} n2\n" for mount in doubles.MOUNTS if mount != missing)
 
@@ -506,6 +515,32 @@ ROWS: Final[Mapping[str, Row]] = {
         "n2: 2 of 3 frames of 9000 bytes came back",
         {"frames": last(doubles.pings(), "3 received", "2 received")},
     ),
+    "frame-cut-on-its-way": row(
+        "mtu",
+        FAIL,
+        "n2: 2 of 3 frames of 9000 bytes came back",
+        {
+            "frames": last(
+                doubles.pings(), ANSWER, "1480 bytes from 192.168.11.12: icmp_seq=3 ttl=64 (truncated)"
+            )
+        },
+    ),
+    "frame-changed-on-its-way": row(
+        "mtu",
+        FAIL,
+        "n2: 2 of 3 frames of 9000 bytes came back",
+        {
+            "frames": last(
+                doubles.pings(), ANSWER, f"{ANSWER}\nwrong data byte #92 should be 0x5c but was 0x9"
+            )
+        },
+    ),
+    "address-on-two-hosts": row(
+        "mtu",
+        FAIL,
+        "n1 eth0 and n2 eth0 have the same address 192.168.11.21",
+        {"interfaces": doubles.interfaces("n1")},
+    ),
     "networks-not-declared": row("mtu", DOUBT, "no network.mtu", {}, networks=[]),
     "servers-not-declared": row("mtu", DOUBT, "no storage.ontap.data_lifs", {}, servers=[]),
     "other-networks": row("mtu", DOUBT, "no frame was sent on the VLANs roce", {}, other_vlans=["roce"]),
@@ -521,6 +556,12 @@ ROWS: Final[Mapping[str, Row]] = {
         "n2: /mnt/mount_0 is read-only",
         {"mounts": doubles.mounts().replace('"rw,', '"ro,', 1)},
     ),
+    "soft-mount": row(
+        "mounts",
+        FAIL,
+        "n2: /mnt/mount_0 is mounted soft",
+        {"mounts": doubles.mounts().replace(",hard,", ",soft,", 1)},
+    ),
     "option-missing": row(
         "mounts", FAIL, "is mounted without vers=3", {"mounts": doubles.mounts().replace("vers=3,", "")}
     ),
@@ -535,6 +576,7 @@ ROWS: Final[Mapping[str, Row]] = {
     ),
     "no-mount-declared": row("written", DOUBT, "no mount was declared", {}, mounts=[]),
     "disk-error-under-load": row("fio", FAIL, "ended with errno 5", {"fio": errno()}),
+    "short-reads": row("fio", DOUBT, "n2: seq had 3 short or dropped reads", {"fio": short_reads()}),
     "no-job": row("fio", ERROR, "a host has no job of fio", {"fio": '{"jobs": []}'}),
     # loads
     "wrong-values-in-all": row(
@@ -567,6 +609,15 @@ ROWS: Final[Mapping[str, Row]] = {
         ERROR,
         "n2 did not say how fast each GPU was",
         {"burn-in": doubles.burn_in().replace("(6000 Gflop/s)", "(0 Gflop/s)")},
+    ),
+    "other-gpu-under-load": sampled(
+        FAIL, "n2: only under load it shows the GPU GPU-6e39-7", "GPU-6e32-7", "GPU-6e39-7"
+    ),
+    "other-driver-under-load": row(
+        "load",
+        FAIL,
+        "n2: its driver under load is 580.65.06, at rest 580.82.09",
+        {"samples": SMI.replace("580.82.09", "580.65.06")},
     ),
     "gpu-lost-under-load": row(
         "load",

@@ -72,7 +72,7 @@ def measure(
             first = next(row for row in reduced[name].rows if row[0] == largest)
             figures["nccl-all-reduce"] = first[1] * 1000
         if read.get(name):
-            figures["fio-read"] = sum(rate for _, rate, _ in read[name]) // 1_000_000
+            figures["fio-read"] = sum(group[1] for group in read[name]) // 1_000_000
         parts[(name,)] = (in_53_bits(figures), {"driver": driver})
         rates = burned[name][1] if name in burned else []
         for index, card in enumerate(cards):

@@ -35,7 +35,7 @@ def of_tests(hosts: list[str], tests: list[tuple[set[str], str]]) -> Found:
     apart = {pair for group in known for pair in unseen(group)}
     found = ["FAIL"] if sick or apart else []
     open_ones = [group for group in bad if not group & sick and not any(pair <= group for pair in apart)]
-    found += ["FAIL" if unseen(group) else "INCONCLUSIVE" for group in open_ones]
+    found += ["INCONCLUSIVE" if together(group) else "FAIL" for group in open_ones]
     unknown = unseen(set(hosts) - sick) - apart
     if unknown or any(word == "unclear" for _, word in tests):
         found.append("INCONCLUSIVE")

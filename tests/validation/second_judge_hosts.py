@@ -4,6 +4,7 @@ It imports nothing of muster, and is written only from docs/reference/record.md.
 """
 
 import ipaddress
+import itertools
 import json
 import math
 import re
@@ -682,7 +683,18 @@ def load(hosts: Hosts) -> Found:
     for of_each in figures:
         usual = {place: statistics.median_high(values) for place, values in of_each.items()}
         found += fails(slower(usual, kinds, 80))
+    for name, (driver, _, at_rest) in hosts.printed("nvidia-smi", read_cards).items():
+        known = {card.uuid for card in at_rest}
+        shown = {card.uuid for cards in loads.get(name, []) for card in cards}
+        drivers = {text for run in hosts.runs("samples", name) for text in drivers_of(run["output"])}
+        found += fails(bool(shown - known) or (name in loads and bool(drivers - {driver})))
     return found
+
+
+def drivers_of(text: str) -> list[str]:
+    """Return the driver of each whole document."""
+    parts = [part for part in re.split(r"(?=<\?xml\b)", text) if "</nvidia_smi_log>" in part]
+    return [match[1].strip() for part in parts if (match := re.search("<driver_version>([^<]*)", part))]
 
 
 def hot(card: Card) -> bool:
@@ -884,9 +896,23 @@ def read_addresses(text: str) -> list[tuple[int, list[str], Json]]:
 
 
 def read_pings(text: str) -> dict[str, tuple[int, int]]:
-    pattern = r"--- (\S+) ping statistics ---\s+(\d+) packets transmitted, (\d+) received"
-    pings = {address: (int(sent), int(back)) for address, sent, back in re.findall(pattern, text)}
-    if not pings or len(pings) < len(re.findall(pattern, text)):
+    """Return by address the sent frames, and the answers with all their bytes."""
+    pings: dict[str, tuple[int, int]] = {}
+    size, answers = 0, 0
+    lines = [line for line in re.split(r"[\r\n]", text) if line.strip()]
+    for line, following in itertools.pairwise([*lines, ""]):
+        if match := re.match(r"PING .*? (\d+)(\(\d+\))? (data bytes|bytes of data)", line):
+            size, answers = int(match[1]) + 8, 0
+        elif match := re.fullmatch(r"(\d+) bytes from \S+: icmp_seq=\d+ ttl=\d+ time=[\d.]+ ms", line):
+            answers += int(match[1]) == size and not following.startswith("wrong data")
+        elif match := re.search(r"--- (\S+) ping statistics ---", line):
+            sums = re.match(r"\s*(\d+) packets transmitted, (\d+) received", following)
+            if sums and match[1] in pings:
+                raise Unreadable
+            if sums:
+                pings[match[1]] = int(sums[1]), min(int(sums[2]), answers)
+                size, answers = 0, 0
+    if not pings:
         raise Unreadable
     return pings
 
@@ -913,6 +939,12 @@ def mtu(hosts: Hosts) -> Found:
                     if {face["ifname"], face.get("master", "")} & (used - {None, ""})
                 ]
                 found += fails(any(face.get("operstate", "") not in {"", "UP", "UNKNOWN"} for face in below))
+    owner: dict[str, str] = {}
+    for name, here in faces.items():
+        for ip in {ip for _, ips, _ in here for ip in ips}:
+            near = any(ipaddress.ip_address(ip) in ipaddress.ip_network(one) for one in site["networks"])
+            if near and owner.setdefault(ip, name) != name:
+                found.append("FAIL")
     if not site["servers"] or not site["mtu"]:
         return [*found, "INCONCLUSIVE"]
     for here in pings.values():
@@ -952,7 +984,7 @@ def mounts(hosts: Hosts) -> Found:
             server = source.rpartition(":/")[0].strip("[]")
             foreign = bool(site["servers"]) and server not in site["servers"]
             incomplete = not all(has_option(shown, option) for option in site["mountOptions"])
-            incomplete |= "ro" in shown and "ro" not in site["mountOptions"]
+            incomplete |= bool({"ro", "soft", "softerr"} & set(shown) - set(site["mountOptions"]))
             found += fails(directory not in here or foreign or incomplete)
     return found
 
@@ -1058,10 +1090,13 @@ def nccl_nodes(hosts: Hosts) -> Found:
     return found
 
 
-def read_groups(text: str) -> list[tuple[int, int, int]]:
-    """Return the errno of each group of jobs, its read rate in bytes per second, and its duration in ms."""
+def read_groups(text: str) -> list[tuple[int, ...]]:
+    """Return the errno of each group of jobs, its read rate in bytes per second, its duration in ms, and the numbers of
+    short and dropped reads.
+    """
     jobs = json.loads(text[max(0, text.find("{")) :])["jobs"]
-    groups = [(job["error"], job["read"].get("bw_bytes", 0), job["read"].get("runtime", 0)) for job in jobs]
+    names = ("bw_bytes", "runtime", "short_ios", "drop_ios")
+    groups = [(job["error"], *(job["read"].get(name, 0) for name in names)) for job in jobs]
     if any(not isinstance(number, int) for group in groups for number in group):
         raise Unreadable
     return groups
@@ -1076,17 +1111,19 @@ def fio(hosts: Hosts) -> Found:
         cards += [system["gpu"] if system else host["model"]] * host["gpus"]
     least = hosts.threshold("fio-read", cards, "nfs") if cards else None
     early = hosts.early("fio", 300_000)
-    if any(min((ms for _, _, ms in here), default=0) < 299_000 for here in runs.values()):
+    if any(min((group[2] for group in here), default=0) < 299_000 for here in runs.values()):
         early.append("FAIL")
+    if any(group[3] or group[4] for here in runs.values() for group in here):
+        early.append("INCONCLUSIVE")
     if least is None:
         return ["INCONCLUSIVE", *early]
     if not all(runs.values()):
         return ["ERROR"]
     groups = [group for here in runs.values() for group in here]
-    slow = sum(rate for _, rate, _ in groups) < int(least["atLeast"] * 10**9)
-    each = {name: sum(rate for _, rate, _ in here) for name, here in runs.items()}
+    slow = sum(group[1] for group in groups) < int(least["atLeast"] * 10**9)
+    each = {name: sum(group[1] for group in here) for name, here in runs.items()}
     slow |= slower(each, dict.fromkeys(each, ""), 75)
-    return [*early, *(fails(slow or any(errno for errno, _, _ in groups)) if runs else [])]
+    return [*early, *(fails(slow or any(group[0] for group in groups)) if runs else [])]
 
 
 def read_burn(text: str) -> tuple[dict[int, bool], list[int], bool]:

@@ -121,7 +121,7 @@ def test_no_judgement_on_hosts_is_without_a_defect() -> None:
         if name not in ROWS
         for check in {killer.rpartition("/")[2] for killer in killers[name]}
     ]
-    gpu_state._said.cache_clear()  # a line of a cached result is not reached again
+    gpu_state._is_well.cache_clear()  # a line of a cached result is not reached again
     for check, hosts, nodes in rows:
         sys.settrace(trace)
         try:

@@ -169,7 +169,7 @@ LAYERS: Final = {
     "load": Layer(
         "Under load no GPU was slowed, too hot, or had an error of memory",
         "nvidia-smi -q -x, beside the loads",
-        (tools.SAMPLES,),
+        ("nvidia-smi", tools.SAMPLES),
         load_checks.load,
     ),
     "links": Layer(

@@ -9,6 +9,8 @@ from validation.judge.hosts.host_facts import FioJob
 class _Direction(msgspec.Struct, frozen=True):
     bw_bytes: int = 0
     runtime: int = 0
+    short_ios: int = 0
+    drop_ios: int = 0
 
 
 class _Job(msgspec.Struct, frozen=True):
@@ -29,6 +31,13 @@ def read_fio(text: str) -> list[FioJob]:
     except msgspec.DecodeError as error:
         raise LayerError(f"fio: {error}; its output: {text.strip()[:100]!r}") from error
     return [
-        FioJob(job.jobname, job.error, job.read.bw_bytes, job.write.bw_bytes, job.read.runtime)
+        FioJob(
+            job.jobname,
+            job.error,
+            job.read.bw_bytes,
+            job.write.bw_bytes,
+            job.read.runtime,
+            job.read.short_ios + job.read.drop_ios,
+        )
         for job in output.jobs
     ]

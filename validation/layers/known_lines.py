@@ -52,6 +52,8 @@ _LINES: Final = {
     ),
     "frames": (
         r"PING \S+ \(\S+\)(?: from \S+ \S+:)? \d+\(\d+\) bytes of data\.",
+        r"\d+ bytes from \S+: icmp_seq=\d+ ttl=\d+ time=[\d.]+ ms",
+        r"From \S+ icmp_seq=\d+ (?:Destination (?:Host|Net) Unreachable|Time to live exceeded)",
         r"--- \S+ ping statistics ---",
         r"\d+ packets transmitted, \d+ received, (?:\+\d+ errors, )?[\d.]+% packet loss, time \d+ms",
         r"rtt min/avg/max/mdev = [\d./]+ ms(?:, pipe \d+)?",

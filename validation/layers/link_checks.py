@@ -12,7 +12,13 @@ from validation.judge.hosts.host_adapters import (
 )
 from validation.judge.hosts.host_clock import judge_clock_sources
 from validation.judge.hosts.host_facts import judge_kubelets, judge_mtu
-from validation.judge.hosts.host_links import judge_counted, judge_counters, judge_frames, judge_full
+from validation.judge.hosts.host_links import (
+    judge_addresses,
+    judge_counted,
+    judge_counters,
+    judge_frames,
+    judge_full,
+)
 from validation.judge.hosts.host_storage import judge_mounts, judge_written
 from validation.judge.verdict import Verdict
 from validation.layers.frames import read_pings
@@ -56,6 +62,7 @@ def mtu(readings: Readings) -> list[Judgement]:
     return [
         judge_mtu(interfaces, site.networks, site.mtu),
         judge_frames(pings, site.servers, site.mtu, site.other_vlans),
+        *judge_addresses(interfaces, site.networks),
     ]
 
 

@@ -17,7 +17,13 @@ from validation.judge.hosts.host_facts import (
 )
 from validation.judge.hosts.host_layer import DeclaredHost, system_of
 from validation.judge.hosts.host_load import judge_load
-from validation.judge.hosts.host_runs import MEASURED_FIO_GRACE_MS, judge_duration, judge_power
+from validation.judge.hosts.host_runs import (
+    MEASURED_FIO_GRACE_MS,
+    judge_duration,
+    judge_power,
+    judge_same,
+    judge_short_reads,
+)
 from validation.judge.hosts.host_storage import judge_burn_in, judge_mounts
 from validation.judge.verdict import Verdict
 from validation.layers import groups, tools
@@ -82,6 +88,7 @@ def fio(readings: Readings) -> list[Judgement]:
     read_ms = {name: min((job.read_ms for job in jobs), default=0) for name, jobs in runs.items()}
     early = judge_duration(readings.ran_ms("fio"), "fio", least_ms=least_ms)
     early += judge_duration(read_ms, "reading", least_ms=least_ms - MEASURED_FIO_GRACE_MS)
+    early += judge_short_reads(runs)
     for host in readings.scope.site.hosts:
         system = system_of(host, readings.scope.systems)
         models += [system.gpu if system is not None else host.model] * host.gpus
@@ -128,7 +135,7 @@ def load(readings: Readings) -> list[Judgement]:
             f"not read under load, as no load ran: {', '.join(silent)}; --host-test nccl puts one on them"
         )
         judgements.append(Judgement(Verdict.INCONCLUSIVE, reason))
-    return judgements
+    return [*judgements, *(judge_same(readings.gpus(), samples) if samples else [])]
 
 
 def drift(readings: Readings) -> list[Judgement]:

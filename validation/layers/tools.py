@@ -80,7 +80,7 @@ def _frames(site: HostSite, _host: DeclaredHost) -> str:
         return ""
     payload = site.mtu - PING_HEADER_BYTES
     servers = " ".join(shlex.quote(server) for server in site.servers)
-    return f"true; for a in {servers}; do ping -n -q -c {FRAMES} -W 2 -M do -s {payload} $a; done; true"
+    return f"true; for a in {servers}; do ping -n -c {FRAMES} -W 2 -M do -s {payload} $a; done; true"
 
 
 def _nccl(_site: HostSite, host: DeclaredHost) -> str:

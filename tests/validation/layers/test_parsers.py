@@ -395,7 +395,13 @@ def test_counters_of_links() -> None:
 
 
 def test_pings() -> None:
-    assert read_pings(recorded("ping-20221126.txt")) == {"127.0.0.1": (3, 3), "192.0.2.1": (2, 0)}
+    assert read_pings(recorded("ping-20221126.txt")) == {"127.0.0.1": (3, 3), "192.0.2.8": (3, 0)}
+    odd = read_pings(recorded("ping-odd-answers-20221126.txt"))
+    assert odd == {  # cut, changed, doubled, lost
+        "192.0.2.9": (3, 2), "192.0.2.10": (3, 2), "192.0.2.11": (3, 3), "192.0.2.12": (3, 2),
+    }  # fmt: skip
+    quiet = "--- 192.0.2.1 ping statistics ---\n3 packets transmitted, 3 received, 0% packet loss\n"
+    assert read_pings(quiet) == {"192.0.2.1": (3, 0)}
     with pytest.raises(UnreadableOutput, match="no statistics"):
         read_pings("ping: a: Name or service not known")
 

@@ -149,13 +149,17 @@ class Topology(_Fact, frozen=True):
 
 
 class FioJob(_Fact, frozen=True):
-    """A group of fio's jobs. `error` is an errno, 0 for none; `read_ms` is the duration of its reads."""
+    """A group of fio's jobs. `error` is an errno, 0 for none; `read_ms` is the duration of its reads.
+
+    `short_reads` is the number of reads that returned less than requested, or were dropped.
+    """
 
     name: str
     error: int
     read_bytes_per_second: int
     write_bytes_per_second: int
     read_ms: int = 0
+    short_reads: int = 0
 
 
 class Mount(_Fact, frozen=True):

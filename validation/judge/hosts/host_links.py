@@ -5,6 +5,7 @@ size.
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from ipaddress import ip_address, ip_network
 from typing import Final
 
 from hostfacts.findings import change_of_counter, counter_changes
@@ -13,6 +14,7 @@ from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.host_facts import (
     NO_HOST,
     HostGpus,
+    Interface,
     NvLinks,
     System,
     Topology,
@@ -307,6 +309,26 @@ def judge_counters(
     if unread and not wrong:
         return Judgement(Verdict.INCONCLUSIVE, f"the adapter does not count this: {some(unread)}")
     return of_faults(wrong)
+
+
+def judge_addresses(hosts: Mapping[str, Mapping[str, Interface]], networks: Sequence[str]) -> list[Judgement]:
+    """Return FAIL if two hosts have the same address in one of the networks: each loses frames of the other."""
+    around = [ip_network(network, strict=False) for network in networks]
+    owners: dict[str, str] = {}
+    wrong = []
+    for name, interfaces in sorted(hosts.items()):
+        own = {
+            address: f"{name} {interface}"
+            for interface, face in sorted(interfaces.items())
+            for address in face.addresses
+            if any(ip_address(address) in network for network in around)
+        }
+        for address, place in own.items():
+            other = owners.setdefault(address, place)
+            if other != place:
+                finding = f"{other} and {place} have the same address {address}"
+                wrong.append(needs(finding, Repair.SETTING))
+    return [of_faults(wrong)] if wrong else []
 
 
 FRAMES: Final = 3

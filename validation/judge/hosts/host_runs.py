@@ -7,7 +7,7 @@ from typing import Final
 from hostfacts.repairs import Repair, needs
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.gpu_elements import SILENT
-from validation.judge.hosts.host_facts import HostGpus, System, all_gpus, of_faults, some
+from validation.judge.hosts.host_facts import FioJob, HostGpus, System, all_gpus, of_faults, some
 from validation.judge.hosts.host_layer import DeclaredHost, hosts_with_systems, system_of
 from validation.judge.verdict import Verdict
 
@@ -37,6 +37,34 @@ def judge_duration(ran_ms: Mapping[str, int], subject: str, *, least_ms: int) ->
         if ran < least_ms
     ]
     return [Judgement(Verdict.FAIL, some(early))] if early else []
+
+
+def judge_same(rest: Mapping[str, HostGpus], samples: Mapping[str, Sequence[HostGpus]]) -> list[Judgement]:
+    """Return FAIL if a reading under load is of another GPU or driver than the reading at rest."""
+    wrong: list[str] = []
+    for name, of_host in sorted(samples.items()):
+        if name not in rest:
+            continue
+        known = {gpu.uuid for gpu in rest[name].gpus}
+        drivers = {one.driver for one in of_host} - {rest[name].driver}
+        wrong += [
+            f"{name}: its driver under load is {driver}, at rest {rest[name].driver}"
+            for driver in sorted(drivers)
+        ]
+        others = {gpu.uuid for one in of_host for gpu in one.gpus} - known
+        wrong += [f"{name}: only under load it shows the GPU {uuid}" for uuid in sorted(others)]
+    return [of_faults(wrong)] if wrong else []
+
+
+def judge_short_reads(hosts: Mapping[str, Sequence[FioJob]]) -> list[Judgement]:
+    """Return INCONCLUSIVE if fio read less than it asked for, or dropped a read: the rate then counts other reads."""
+    short = [
+        f"{name}: {job.name} had {job.short_reads} short or dropped reads"
+        for name, jobs in sorted(hosts.items())
+        for job in jobs
+        if job.short_reads
+    ]
+    return [Judgement(Verdict.INCONCLUSIVE, some(short))] if short else []
 
 
 def judge_models(

@@ -20,6 +20,8 @@ GPU_SPREAD_PERCENT: Final = 10
 """Maximum percentage for one GPU: rates of single healthy GPUs differ more than the sums of hosts."""
 _ALIASES: Final = {"nfsvers": "vers", "intr": "", "nointr": ""}
 """Options that `mount` shows under another name than it accepts, or ignores."""
+SOFT: Final = ("soft", "softerr")
+"""Options with which NFS gives up a request after some time."""
 _NO_MOUNT: Final = Judgement(Verdict.INCONCLUSIVE, "no mount was declared: --mount DIRECTORY")
 
 
@@ -30,7 +32,7 @@ def judge_mounts(
     servers: Sequence[str],
 ) -> Judgement:
     """Judge whether each declared directory is an NFS mount on each host, from a server of the site, with the given
-    options, and not read-only.
+    options. It must be neither read-only nor soft.
     """
     if not mounts:
         return _NO_MOUNT
@@ -48,6 +50,11 @@ def judge_mounts(
                 wrong.append(f"{name}: {directory} comes from {server}, none of {', '.join(servers)}")
             if "ro" in mount.options and "ro" not in options:
                 wrong.append(f"{name}: {directory} is read-only")
+            wrong += [
+                f"{name}: {directory} is mounted {option}, so a slow server can corrupt data (nfs(5))"
+                for option in SOFT
+                if option in mount.options and option not in options
+            ]
             missing = [option for option in options if not _has(mount.options, option)]
             if missing:
                 wrong.append(f"{name}: {directory} is mounted without {', '.join(missing)}")

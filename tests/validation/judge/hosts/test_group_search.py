@@ -46,6 +46,17 @@ def expected(faults: Faults) -> set[str]:
     return pairs | {f"h{host} sick" for host in faults.sick} | {f"h{host} slow" for host in faults.slow}
 
 
+@pytest.mark.parametrize("others", [Outcome.FAILS, Outcome.WORKS])
+def test_a_host_that_fails_alone_is_named_by_both_judges(others: Outcome) -> None:
+    alone = GroupTest(frozenset({"h0"}), Outcome.FAILS, "exit code 1")
+    found = judged(3, [alone, GroupTest(frozenset({"h0", "h1", "h2"}), others)])
+    verdicts = {one.verdict for one in found}
+    assert verdicts == (
+        {Verdict.INCONCLUSIVE} if others == Outcome.WORKS else {Verdict.FAIL, Verdict.INCONCLUSIVE}
+    )
+    assert judged(3, [alone])[0].reason.startswith("one of h0, or the network")
+
+
 @pytest.mark.parametrize("hosts", [2, 3, 16, 232, 1024])
 def test_hosts_without_a_fault_need_one_test(hosts: int) -> None:
     tests = searched(hosts, Faults().outcome)
