@@ -60,7 +60,7 @@ class Readings:
             run = runs[0 if first else -1]
             self.problems += _ill_words(tool, host, run.output)
             try:
-                values[host.name] = _read_once(parse, run.output)
+                values[host.name] = read_once(parse, run.output)
                 self.outputs += 1
                 self.problems += _not_known(tool, host, run.output)
             except UnreadableFigure as error:
@@ -116,8 +116,8 @@ class Readings:
         return self.read("nvidia-smi", read_nvidia_smi)
 
 
-_read_once: Final = functools.lru_cache(256)(read_bounded)
-"""Many checks read the same output, so its facts are cached: those of 32 hosts and 8 tools. Do not change them."""
+read_once: Final = functools.lru_cache(1024)(read_bounded)
+"""Many checks read the same output, so its facts are cached: those of 64 hosts and 16 tools. Do not change them."""
 
 
 def _not_known(tool: str, host: DeclaredHost, output: str) -> list[Judgement]:

@@ -12,9 +12,9 @@ from validation.judge.events import ClusterSeen, Event, NodeSeen, ToolRan
 from validation.judge.hosts.host_layer import DeclaredHost, HostScope
 from validation.judge.verdict import Verdict, gravest
 from validation.judge.waivers import sentences
-from validation.layers.bounds import read_bounded
 from validation.layers.checks import judge_layer
 from validation.layers.nvidia_smi import read_nvidia_smi
+from validation.layers.readings import read_once
 from validation.report.record import CheckResult, HostCell, HostRow, Report
 
 _LAYER = "/layer/"
@@ -64,7 +64,7 @@ def _row(
     for tool in reversed(tools):
         if tool.tool == "nvidia-smi" and not tool.problem:
             try:
-                printed = read_bounded(read_nvidia_smi, tool.output)
+                printed = read_once(read_nvidia_smi, tool.output)
             except LayerError:
                 continue
             row.driver = printed.driver
