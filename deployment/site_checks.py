@@ -29,6 +29,12 @@ def problems(site: Site) -> Iterator[Finding]:
         other = owners.setdefault(f"{_spelt(host['address'])}:{host.get('port', 22)}", name)
         if other != name and host.get("connection", "ssh") == "ssh":
             yield Finding(("hosts", name, "address"), f"{name} has the address of {other}")
+        label = _spelt(host["address"]).partition(".")[0]
+        if label in site.hosts and label != name:
+            yield Finding(
+                ("hosts", name, "address"),
+                f"{name} has the address {host['address']}, the name of another host: write its own address",
+            )
         if addresses.is_loopback(host["address"]) and _is_this_machine(site, host):
             yield Finding(
                 ("hosts", name, "address"),

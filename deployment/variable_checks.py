@@ -4,6 +4,7 @@ Reports unknown names, wrong types, and variables that must be set by another ke
 """
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -56,7 +57,19 @@ _FORMS: Final = {
     "float": re.compile("[+-]?[0-9]*[.]?[0-9]+"),
 }
 """The strings that Ansible converts to each type, in lower case."""
+FALSE: Final = frozenset({"false", "no", "off", "n", "f", "0"})
+TRUE: Final = frozenset({"true", "yes", "on", "y", "t", "1"})
+"""The strings that Ansible converts to false and true, in lower case."""
 
+
+_ARGUMENTS: Final = frozenset(
+    f"ansible_{name}_args" for name in ("ssh", "ssh_common", "ssh_extra", "scp_extra", "sftp_extra")
+)
+_CHECKS: Final = frozenset({"ansible_host_key_checking", "ansible_ssh_host_key_checking"})
+_UNCHECKED: Final = re.compile(
+    r"StrictHostKeyChecking[\s=\"']+(no|off|accept-new)\b|KnownHostsFile[\s=\"']+/dev/null", re.IGNORECASE
+)
+"""Options of ssh_config(5) with which `ssh` accepts an unknown host key."""
 
 _DNS_NAME: Final = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*"
 _LABEL: Final = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
@@ -133,6 +146,23 @@ def connection_problems(site: Site) -> Iterator[Finding]:
                 yield Finding(place, f"{where}: should be a text, not {_shown(value)}")
 
 
+def unchecked_host_keys(site: Site) -> Iterator[Finding]:
+    """Yield the entries by which `ssh` accepts any host key."""
+    where = "a machine with another host key gets the login and the secrets of the stages"
+    fix = "store the keys with `ssh-keyscan` in the file of access.known_hosts"
+    if site.get("access", "known_hosts") == os.devnull:
+        yield Finding(("access", "known_hosts"), f"access.known_hosts keeps no host key: {where}; {fix}")
+    for host, entry in site.hosts.items():
+        for name, value in entry.get("connection_vars", {}).items():
+            is_off = name in _CHECKS and str(value).lower() in FALSE
+            if is_off or (name in _ARGUMENTS and _UNCHECKED.search(str(value))):
+                place: Place = ("hosts", host, "connection_vars", name)
+                yield Finding(
+                    place,
+                    f"{'.'.join(map(str, place))} accepts unknown host keys: {where}. Remove it, and {fix}",
+                )
+
+
 def _of_extra(named: Mapping[Any, Any]) -> Iterator[Finding]:
     """Yield unknown variables for kubespray, values of a wrong type, and variables that override a checked one."""
     keys = upstream.names()["keys"]
@@ -161,6 +191,9 @@ def _of_extra(named: Mapping[Any, Any]) -> Iterator[Finding]:
             choices = (upstream.names()["choices"] | upstream.names()["choices_of_calico"]).get(name, [])
             yield from _of_value(place, value, {"type": kind or "any", "choices": choices})
             yield from _of_text(place, value, _TEXTS_OF_EXTRA, str(name).__eq__)
+            is_path = str(name).endswith("_dir") and kind != "bool" and isinstance(value, str)
+            if is_path and value[:1] not in {"/", "{"}:
+                yield Finding(place, f"{where}: should be a path from /, not {_shown(value)}")
             zones = available_timezones()
             if name == "ntp_timezone" and zones and value not in zones and "{{" not in str(value):
                 yield Finding(place, f"{where}: {value} is no time zone{_nearest(str(value), zones)}")

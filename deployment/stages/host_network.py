@@ -74,6 +74,15 @@ class HostNetwork(StageDefinition):
                     f"({network['gateway']}): muster does not make it a router"
                 )
 
+        for host, entry in site.hosts.items():
+            for name, interface in entry.get("interfaces", {}).items():
+                number = name.rpartition(".")[2]
+                if "vlan" in interface and number.isdecimal() and int(number) != interface["vlan"]:
+                    place: Place = ("hosts", host, "interfaces", name, "vlan")
+                    yield site.problem(
+                        place, f"{name} of {host} is VLAN {interface['vlan']}, not {number}: rename it"
+                    )
+
     def variables(self, site: Site) -> Variables:
         roce = site.get("network", "roce", default={})
         return {

@@ -6,11 +6,12 @@ from typing import Any, Final
 
 from deployment import addresses, upstream
 from deployment.site import Finding, Place, Site
-from deployment.variable_checks import EXTRA, extra
+from deployment.variable_checks import EXTRA, TRUE, extra
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _MAX_PREFIX: Final = 32
+_MAX_PORT: Final = 65535
 _MAX_SERVICE_PREFIX: Final = 28
 _MIN_SERVICE_PREFIX: Final = 12
 """Minimum and maximum prefix length of a network of services. kubeadm needs ten addresses, and the API server refuses
@@ -26,6 +27,7 @@ def problems(site: Site, plugin: str) -> Iterator[Finding]:
         yield from _shared(site)
         yield from _too_small(site, plugin)
         yield from _exported(site)
+    yield from _without_services(site, plugin)
     yield from _looping(site)
     yield from _virtual(site)
 
@@ -109,6 +111,10 @@ def _too_small(site: Site, plugin: str) -> Iterator[Finding]:
             f"the /{of_node} of one node has no addresses for {max_pods} pods: lower kubelet_max_pods or "
             f"kube_network_node_prefix in {'.'.join(EXTRA)}",
         )
+    elif max_pods < 1:
+        yield Finding(
+            (*EXTRA, "kubelet_max_pods"), f"{'.'.join(EXTRA)}.kubelet_max_pods: no node runs a pod: raise it"
+        )
     elif pods.prefixlen > of_node:
         yield Finding(
             _place(site, "pods"),
@@ -124,6 +130,30 @@ def _too_small(site: Site, plugin: str) -> Iterator[Finding]:
         yield Finding(
             _place(site, "services"),
             f"{services} is no network for services: take one from /{_MIN_SERVICE_PREFIX} to /{_MAX_SERVICE_PREFIX}",
+        )
+
+
+def _without_services(site: Site, plugin: str) -> Iterator[Finding]:
+    """Yield a cluster without kube-proxy and without another program for its services, and invalid node ports."""
+    variables = extra(site)
+    on = {
+        name
+        for name in ("kube_proxy_remove", "calico_bpf_enabled")
+        if str(variables.get(name)).lower() in TRUE
+    }
+    if on == {"kube_proxy_remove"} and plugin != "cilium":
+        yield Finding(
+            (*EXTRA, "kube_proxy_remove"),
+            f"{'.'.join(EXTRA)}.kube_proxy_remove: {plugin} does not route to services without kube-proxy: remove it, "
+            "or set calico_bpf_enabled",
+        )
+    ports = str(variables.get("kube_apiserver_node_port_range", "30000-32767"))
+    first, _, last = ports.partition("-")
+    is_range = first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) <= _MAX_PORT
+    if not is_range and "{{" not in ports:
+        yield Finding(
+            (*EXTRA, "kube_apiserver_node_port_range"),
+            f"{'.'.join(EXTRA)}.kube_apiserver_node_port_range: {ports} is no range of ports: write 30000-32767",
         )
 
 

@@ -1,5 +1,6 @@
 """The stage nexus: the configuration of the switches."""
 
+import re
 from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
@@ -11,6 +12,11 @@ ROCE: Final = {
     "cos": 3, "dscp": 26, "bandwidth_percent": 60, "ecn_minimum_kbytes": 150, "ecn_maximum_kbytes": 3000,
 }  # fmt: skip
 """Settings of RoCE if the site file has none of its own."""
+
+_PORT: Final = re.compile(r"Ethernet1/([1-9]|[12][0-9]|3[0-4]|([1-9]|[12][0-9]|3[0-2])/[1-4])")
+"""A port of the Nexus 3232C: 32 of QSFP28, each whole or split in four, and two of SFP+."""
+_DEFAULT_VLAN: Final = 1
+_RESERVED_VLANS: Final = range(3968, 4095)
 
 _QUEUES: Final = {8: "8q", 4: ""}
 """The name of the system classes, by the number of queues of a switch."""
@@ -52,6 +58,24 @@ class Nexus(StageDefinition):
         for index, number in enumerate(numbers):
             if number in numbers[:index]:
                 yield Finding(("network", "vlans", index), f"VLAN {number} is there twice: leave one out")
+            if number == _DEFAULT_VLAN:
+                yield Finding(
+                    ("network", "vlans", index),
+                    "VLAN 1 is the default VLAN of the switches: remove it, or renumber",
+                )
+
+    def notes(self, site: Site) -> Iterator[str]:
+        vlans = site.get("network", "vlans", default=[])
+        yield from site.lines(
+            Finding(
+                ("network", "vlans", index),
+                f"VLAN {vlan['id']} is in the range that NX-OS reserves unless `system vlan reserve` moves it: take "
+                f"one below {_RESERVED_VLANS.start}",
+            )
+            for index, vlan in enumerate(vlans)
+            if vlan["id"] in _RESERVED_VLANS
+        )
+        yield from site.lines(_of_interfaces(site, {vlan["id"] for vlan in vlans}))
 
     def variables(self, site: Site) -> Variables:
         network = site.get("network", default={})
@@ -113,6 +137,11 @@ def _of_links(site: Site) -> Iterator[Finding]:
         for index, link in enumerate(switch.get("links", [])):
             place: Place = ("network", "switches", name, "links", index)
             for port in link["ports"]:
+                if not _PORT.fullmatch(port):
+                    yield Finding(
+                        place,
+                        f"{name} has no {port}: Nexus 3232C has Ethernet1/1 to Ethernet1/34: correct it",
+                    )
                 if port in used:
                     yield Finding(place, f"{port} of {name} leads to {used[port]} and to {link['to']}")
                 used[port] = link["to"]
@@ -123,6 +152,23 @@ def _of_links(site: Site) -> Iterator[Finding]:
             elif "channel" in link and any(link["channel"] not in numbers for numbers in channels.values()):
                 yield Finding(
                     place, f"channel {link['channel']} is on {name} alone: give the other switch its half"
+                )
+
+
+def _of_interfaces(site: Site, known: set[int]) -> Iterator[Finding]:
+    """Yield VLANs and lossless interfaces of hosts that the switches of the site file do not carry."""
+    for host, entry in site.hosts.items():
+        for name, interface in entry.get("interfaces", {}).items():
+            place: Place = ("hosts", host, "interfaces", name)
+            if interface.get("vlan", next(iter(known), None)) not in known and known:
+                yield Finding(
+                    place,
+                    f"{name} of {host} is in VLAN {interface['vlan']}, which network.vlans does not have: add it",
+                )
+            if interface.get("roce") and site.get("network", "roce") is None:
+                yield Finding(
+                    place,
+                    f"RoCE on {name} of {host} is lossless, and the switches drop its packets: add network.roce",
                 )
 
 

@@ -8,11 +8,12 @@ from typing import Any, ClassVar, Final
 from deployment import matrix
 from deployment.content import role_defaults
 from deployment.site import Finding, Place, Site
-from deployment.stages import networks
+from deployment.stages import networks, storage_policies
 from deployment.stages.definition import StageDefinition, Variables
 from deployment.stages.secrets import secret, secrets
 from deployment.stages.steps import Step, component_steps
 from deployment.stages.words import count
+from deployment.variable_checks import FALSE
 
 _NEEDED_ENTRIES: Final = {
     "aggregates": "the SVM needs aggregates for its volumes",
@@ -58,6 +59,8 @@ class Ontap(StageDefinition):
         yield from _lif_problems(ontap)
         yield from _route_problems(ontap)
         yield from _doubled_ports(ontap)
+        yield from storage_policies.problems(ontap)
+        yield from storage_policies.without_answer(ontap)
         protocols = ontap.get("trident_protocols", ["nfs"])
         if "nfs" not in protocols and any(
             "nas" in each["driver"] for each in site.get("storage", "backends", default=[])
@@ -78,7 +81,10 @@ class Ontap(StageDefinition):
             )
 
     def notes(self, site: Site) -> Iterator[str]:
-        yield from _hosts_without_export(site)
+        yield from [*_hosts_without_export(site)] or site.lines(_unanswered(site))
+        yield from site.lines(self._unchecked_certificate(site))
+        yield from site.lines(storage_policies.open_exports(site))
+        yield from site.lines(storage_policies.unmade(site))
         mtu = site.get("network", "mtu", default=0)
         if mtu > _MTU_OF_JUMBO_FRAMES:
             yield (
@@ -125,6 +131,17 @@ class Ontap(StageDefinition):
             "ontap_trident_role": ontap.get("trident_role"),
             "ontap_trident_protocols": ontap.get("trident_protocols"),
         }
+
+    def _unchecked_certificate(self, site: Site) -> Iterator[Finding]:
+        """Yield the setting by which muster accepts any certificate of ONTAP."""
+        variable = "ontap_validate_certs"
+        if str(self.value(site, variable)).lower() in FALSE:
+            ontap, in_vars = site.get("storage", "ontap"), site.get("vars", variable) is not None
+            yield Finding(
+                ("vars", variable) if in_vars else ("storage", "ontap", "validate_certs"),
+                f"any machine that answers at {ontap['management_lif']} gets the password of {ontap['username']}, "
+                "because its certificate is not checked: remove the entry, and set storage.ontap.ca_file",
+            )
 
     def sentence(self, site: Site) -> str:
         ontap = site.get("storage", "ontap")
@@ -178,6 +195,20 @@ def _hosts_without_export(site: Site) -> Iterator[str]:
         )
 
 
+def _unanswered(site: Site) -> Iterator[Finding]:
+    """Yield exports to networks without an interface of the SVM and without a route, so that no answer arrives."""
+    ontap = site.get("storage", "ontap")
+    svm_networks = _svm_networks(ontap)
+    routes = [ipaddress.ip_network(route["destination"]) for route in ontap.get("routes", [])]
+    for place, export in networks.exports(site):
+        if svm_networks and not any(map(export.overlaps, (*svm_networks, *routes))):
+            yield Finding(
+                place,
+                f"{'.'.join(map(str, place))}: the SVM has no interface and no route to {export} (interfaces in "
+                f"{', '.join(map(str, svm_networks))}), so no answer arrives: add a route to storage.ontap.routes",
+            )
+
+
 def _access(ontap: dict[str, Any]) -> Variables:
     return {
         "ontap_hostname": ontap["management_lif"],
@@ -195,6 +226,7 @@ def _lif_problems(ontap: dict[str, Any]) -> Iterator[Finding]:
         (("data_lifs", index), lif) for index, lif in enumerate(ontap.get("data_lifs", []))
     ]
     lifs += [(("svm_management_lif",), lif) for lif in [ontap.get("svm_management_lif")] if lif]
+    lif_networks: list[tuple[str, ipaddress.IPv4Network | ipaddress.IPv6Network]] = []
     for place, lif in lifs:
         where: Place = ("storage", "ontap", *place, "address")
         try:
@@ -207,12 +239,29 @@ def _lif_problems(ontap: dict[str, Any]) -> Iterator[Finding]:
                 )
             continue
         network = interface.network
+        if network.version == 4 and network.prefixlen in {0, _MAX_PREFIX}:
+            yield Finding(
+                (*where[:-1], "netmask"),
+                f"{lif['name']}: with the netmask {lif['netmask']} no host is in the network of {interface.ip}: write "
+                "the mask of that network",
+            )
+            continue
         ends = {network.network_address, network.broadcast_address}
         if network.version == 4 and network.prefixlen < _MAX_PREFIX - 1 and interface.ip in ends:
             yield Finding(
                 where,
                 f"{lif['name']}: {interface.ip} is the first or the last of {network}: take another one",
             )
+        overlapping = next(
+            (one for one in lif_networks if one[1] != network and one[1].overlaps(network)), None
+        )
+        if overlapping:
+            yield Finding(
+                (*where[:-1], "netmask"),
+                f"{lif['name']} is in {network}, and {overlapping[0]} in {overlapping[1]}, which overlap: correct a "
+                "netmask",
+            )
+        lif_networks.append((lif["name"], network))
 
 
 def _route_problems(ontap: dict[str, Any]) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from deployment.site import Finding, Site
 from deployment.stages import container_toolkit
 from deployment.stages.definition import StageDefinition, Variables
 from deployment.stages.words import count
+from deployment.variable_checks import extra
 
 MUSTER: Final = [
     sys.executable,
@@ -18,6 +19,9 @@ MUSTER: Final = [
 ]
 """The words that run this installation of muster, for any value of PATH."""
 
+_CLUSTER_DOMAIN: Final = "cluster.local"
+"""The domain of services by default."""
+
 
 class Orchestrator(StageDefinition):
     """The stage that installs definitions, rights and settings, and the operator unless it runs elsewhere."""
@@ -25,6 +29,19 @@ class Orchestrator(StageDefinition):
     name: ClassVar[str] = "orchestrator"
     on_cluster: ClassVar[bool] = True
     changes_cluster: ClassVar[bool] = True
+
+    def problems(self, site: Site) -> Iterator[Finding]:
+        variables = extra(site)
+        cluster_domain = str(
+            variables.get("dns_domain", variables.get("cluster_name", _CLUSTER_DOMAIN))
+        ).lower()
+        domain = site.get("orchestrator", "ingress", "domain", default="")
+        if domain == cluster_domain or domain.endswith(f".{cluster_domain}"):
+            yield Finding(
+                ("orchestrator", "ingress", "domain"),
+                f"orchestrator.ingress.domain: {domain} is in {cluster_domain}, which only the cluster's own DNS "
+                "serves: take a domain of the site",
+            )
 
     def matrix_findings(self, site: Site) -> Iterator[Finding]:
         kubernetes = site.versions["kubernetes"]

@@ -9,6 +9,7 @@ from deployment.stages import container_toolkit, deepops, driver, host_network, 
 from deployment.stages.definition import StageDefinition, Variables
 from deployment.stages.runtime import container_runtime
 from deployment.stages.words import count
+from deployment.variable_checks import unchecked_host_keys
 
 
 class Preflight(StageDefinition):
@@ -21,6 +22,7 @@ class Preflight(StageDefinition):
         yield from vulnerabilities.refused_releases(site)
 
     def notes(self, site: Site) -> Iterator[str]:
+        yield from site.lines(unchecked_host_keys(site))
         yield from vulnerabilities.warned_releases(vulnerabilities.chosen(site))
         if deepops.STAGE.is_in(site):
             for warning in vulnerabilities.warned_releases(vulnerabilities.brought(site)):

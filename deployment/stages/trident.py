@@ -40,6 +40,12 @@ class Trident(StageDefinition):
         yield from _of_classes(site)
         yield from _over_iscsi(site)
         yield from _unmade_interfaces(site)
+        for index, backend in enumerate(site.get("storage", "backends", default=[])):
+            if {"qosPolicy", "adaptiveQosPolicy"} <= set(backend.get("defaults", {})):
+                yield Finding(
+                    ("storage", "backends", index, "defaults"),
+                    f"backend {backend['name']} has qosPolicy and adaptiveQosPolicy: Trident takes one of them",
+                )
         for kind in ("backends", "classes"):
             names: set[str] = set()
             for index, entry in enumerate(site.get("storage", kind, default=[])):
@@ -93,6 +99,11 @@ class Trident(StageDefinition):
         }
 
     def notes(self, site: Site) -> Iterator[str]:
+        if not site.get("storage", "classes"):
+            yield site.problem(
+                ("versions", "trident"),
+                "no claim gets a volume from Trident without storage.backends and storage.classes",
+            )
         for storage_class in site.get("storage", "classes", default=[]):
             for question in mount_options.unknown(_options(storage_class)):
                 yield f"class {storage_class['name']}: {question}"

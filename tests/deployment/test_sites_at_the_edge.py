@@ -11,6 +11,7 @@ from tests.deployment.test_sites_that_cannot_work import (
     HEALTHY,
     Case,
     dns,
+    exported,
     extra,
     host,
     image,
@@ -135,6 +136,37 @@ CASES = {
     "ECN that ends before it begins": network(
         "roce: {ecn_minimum_kbytes: 4000}", "the first is the smaller one", "roce:"),
     "a mask of hosts": lif(LIF.replace("255.255.255.0", "0.0.0.255"), "0.0.0.255 is no mask"),
+    "a mask of one host": lif(LIF.replace("255.255.255.0", "255.255.255.255"), "no host is in the network of 192"),
+    "a mask of one host in bits": lif(LIF.replace("255.255.255.0", "'32'"), "no host is in the network of 192"),
+    "a mask of all hosts": lif(LIF.replace("255.255.255.0", "'0'"), "no host is in the network of 192.168.11.11"),
+    "a mask of two hosts": Case(LIF, LIF.replace("255.255.255.0", "255.255.255.254")),
+    "an export that no interface reaches": exported(
+        "192.168.11.0/24\n      - 172.16.0.0/16",
+        "site.yml:34: storage.ontap.export_cidrs.1: the SVM has no interface and no route to 172", refused=False),
+    "an export that a route reaches": Case(
+        "export_cidrs:\n      - 192.168.11.0/24", "export_cidrs: [192.168.11.0/24, 172.16.0.0/16]\n    "
+        "routes: [{destination: 172.16.0.0/12, gateway: 10.61.1.1}]"),
+    "a certificate that is not checked": Case(
+        "svm: svm_ai", "svm: svm_ai\n    validate_certs: false", "site.yml:27: any machine that answers at 10.61.1.10"),
+    "a certificate that a variable does not check": variable(
+        "ontap_validate_certs: 'No'", "site.yml:45: any machine that answers at 10.61.1.10", refused=False),
+    "a certificate that a variable checks": variable("ontap_validate_certs: 'yes'", refused=False),
+    "host keys that ssh does not check": node(
+        "connection_vars: {ansible_ssh_common_args: '-o StrictHostKeyChecking=no'}",
+        "site.yml:9: hosts.dgx02.connection_vars.ansible_ssh_common_args accepts unknown host keys", refused=False),
+    "host keys that ssh accepts at first": node(
+        "connection_vars: {ansible_ssh_args: '-oStrictHostKeyChecking accept-new'}",
+        "ansible_ssh_args accepts unknown host keys", refused=False),
+    "host keys that ssh forgets": node(
+        "connection_vars: {ansible_ssh_extra_args: '-o userknownhostsfile=/dev/null'}",
+        "ansible_ssh_extra_args accepts unknown host keys", refused=False),
+    "host keys that Ansible does not check": node(
+        "connection_vars: {ansible_host_key_checking: false}", "accepts unknown host keys", refused=False),
+    "host keys that are checked": node(
+        "connection_vars: {ansible_ssh_args: '-o StrictHostKeyChecking=yes -o UserKnownHostsFile=/etc/known'}",
+        refused=False),
+    "no file of host keys": Case(
+        "{user: muster}", "{user: muster, known_hosts: /dev/null}", "site.yml:3: access.known_hosts keeps no host key"),
     "an interface at the broadcast address": manager("10.61.1.255", "is the first or the last of 10.61.1.0/24"),
     "an interface at a name": manager("svm.example.com", "an address, not a name"),
     "a route over an own interface": ontap(
@@ -177,7 +209,12 @@ CASES = {
         "kubernetes:\n"),
 }  # fmt: skip
 
+STORED = "interfaces: {e1: {network: s, address: 192.168.11.31, mtu: 9000}}"
 TOGETHER = {
+    "two hosts at one address of the storage network": (
+        [network(NETWORKS), Case("model: dgx-a100", f"model: dgx-a100, {STORED}"),
+         Case("model: dgx-h100", f"model: dgx-h100, {STORED}", "e1 of dgx02 has the address of e1 of dgx01", "dgx02:")],
+        2),
     "pods over a network of hosts": (
         [pods("172.20.0.0/16", "network.host_networks.t (172.20.5.0/24) and the pods"), network(NETWORKS)], 0),
     "an interface above what the switches carry": (

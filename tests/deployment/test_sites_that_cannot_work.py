@@ -326,7 +326,8 @@ OWN = {
     "services of more than a /12": services("10.0.0.0/11", "no network for services"),
     "an export to the services": exported("10.233.0.0/18", "shares addresses with the services"),
     "an export to pods and services": exported("10.233.0.0/16", "hosts mount, not pods"),
-    "an export to everybody": exported("0.0.0.0/0", refused=False),
+    "an export to everybody": exported(
+        "0.0.0.0/0", "site.yml:33: storage.ontap.export_cidrs.0: any machine that reaches", refused=False),
     "an export to the hosts": exported("10.61.1.0/24", refused=False),
     "an export to some hosts": exported("10.61.1.16/29", "hold neither dgx01, dgx02 nor", refused=False),
     "an export by rules to others": Case(
