@@ -284,6 +284,7 @@ def _work(
         document: dict[str, Any] = {"site": run.site.name, "stages": _records(run, decisions)}
         for stage in document["stages"]:
             stage["proved"] = run.proved.get(stage["stage"], [])
+            stage["kept"] = run.kept_objects.get(stage["stage"], [])
         if plan_only:
             document |= {"steps": [step.record() for step in steps], "steps_unknown": problem}
         click.echo(json.dumps(document, indent=1))
@@ -299,6 +300,9 @@ def _work(
             _print_proofs(run, decisions)
         if not run.fleet.unreached:
             click.echo(f"{run.site.name}: {request.action}: every stage that applies is {_outcome(request)}")
+        for stage, lines in run.kept_objects.items():
+            for line in lines:
+                click.echo(f"{stage}: {line}")
     run.refuse_unreached()
 
 

@@ -74,6 +74,7 @@ class Run:
         self.refuse(membership.still_named(self.site, self.journal.removed_hosts(), request.limit))
         self._stop = False
         self.proved: dict[str, list[str]] = {}
+        self.kept_objects: dict[str, list[str]] = {}
         self._vault: vault.Vault | None = None
 
     def refuse(self, findings: Iterable[Finding]) -> None:
@@ -297,6 +298,7 @@ class Run:
         lost = self.fleet.lost(stage, outcome) if continues else {}
         result = VERIFIED if lost else self._result(outcome)
         self.proved[stage.name] = outcome.proved
+        self.kept_objects[stage.name] = outcome.kept_objects
         left = [*self.fleet.due(stage, due, left_out), *lost] if result == VERIFIED else unfinished
         if not self.request.check:
             self.journal.write(

@@ -27,6 +27,7 @@ from orchestrator.progress import Reporter
 COUNTED: Final = ("ok", "changed", "failures", "dark", "skipped", "rescued", "ignored")
 PROVED: Final = ("Report the proved requirements", "Report the requirements that are not proved")
 EFFECTS: Final = "Report the changes"
+KEPT: Final = "Report the kept objects"
 _HIDDEN: Final = "***"
 _LAUNCHERS: Final = Path(__file__).parent / "data" / "bin"
 _PROCESS: Final = "subreaper"
@@ -45,7 +46,9 @@ class Outcome:
     hosts: dict[str, dict[str, int]] = field(default_factory=dict)
     problem: str = ""
     proved: list[str] = field(default_factory=list)
-    """The messages of the tasks named `Say what is proved`, with the host unless it is the controller."""
+    """The messages of the tasks with a name of `PROVED`, with the host unless it is the controller."""
+    kept_objects: list[str] = field(default_factory=list)
+    """The messages of the tasks with the name `KEPT`, in the same form."""
 
     @property
     def changed(self) -> int:
@@ -294,9 +297,10 @@ class _Listener:
             self._progress.update(f"{self._label}: {data.get('name', '')}")
         elif kind == "runner_on_start":
             self._progress.update(f"{self._label}: {data.get('host', '')}: {data.get('task', '')}")
-        elif kind == "runner_on_ok" and str(data.get("task", "")).endswith(PROVED):
+        elif kind == "runner_on_ok" and str(data.get("task", "")).endswith((*PROVED, KEPT)):
             where = "" if data.get("host") == CONTROLLER else f"{data.get('host')}: "
-            self._outcome.proved.append(where + self._hide(message_of(data.get("res", {}))))
+            messages = self._outcome.kept_objects if data["task"].endswith(KEPT) else self._outcome.proved
+            messages.append(where + self._hide(message_of(data.get("res", {}))))
         elif kind == "runner_on_ok" and str(data.get("task", "")).endswith(EFFECTS):
             message = self._hide(message_of(data.get("res", {})))
             self._progress(f"{self._label}: {data.get('host')}: {message}")

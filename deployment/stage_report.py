@@ -26,6 +26,8 @@ class StageReport:
             would = "would change" if self.request.check else "changed"
             summary = f"{counts['ok']} ok, {counts['changed']} {would}" + (f", {bad} failed" if bad else "")
             self.progress(f"{label}: {host}: {summary}")
+        for line in self.outcome.kept_objects:
+            self.progress(f"{label}: {line}")
         self.progress(f"{label}: {result if not self.request.check or result == FAILED else 'checked'}")
 
     def say_failures(self) -> None:

@@ -266,9 +266,9 @@ async def ready(running: musterlab.cluster.Lab, node: str) -> None:
     await announce(running.kubeconfig, node, "8", "NVIDIA-H100-80GB-HBM3")
 
 
-@pytest.mark.usefixtures("text", "ready")
+@pytest.mark.usefixtures("ready")
 async def test_releases_of_others_are_refused_and_their_objects_kept(
-    site: SiteUnderTest, running: musterlab.cluster.Lab, tmp_path: Path
+    site: SiteUnderTest, running: musterlab.cluster.Lab, text: str, tmp_path: Path
 ) -> None:
     kubeconfig, helm = running.kubeconfig, Helm(tmp_path, running.kubeconfig)
     other = tmp_path / "other.tgz"
@@ -291,11 +291,33 @@ async def test_releases_of_others_are_refused_and_their_objects_kept(
     assert f"{SPACE}/nvdp-nvidia-device-plugin announces GPUs already" in beside.stderr
     helm.run("uninstall", "nvdp-nvidia-device-plugin", "--wait")
 
-    assert site.muster("install").returncode == 0
+    helm.run("install", SPACE, str(theirs), "--set", "nodeSelector=null")
+    same = site.muster("install")
+    assert same.returncode == 1
+    assert f"muster did not install the release {SPACE} in the namespace {SPACE}: remove it" in same.stderr
+    left = site.muster("teardown", "--yes")
+    assert left.returncode == 0, left.stderr
+    assert (
+        f"device_plugin: the namespace {SPACE} is kept, because it has release {SPACE}, DaemonSet {SPACE}, "
+        f"ConfigMap values. muster did not install the release {SPACE}\n" in left.stdout
+    )
+    assert helm.status() == {SPACE: "deployed"}
+    site.write(f"{text}  helm_adopted_releases: [{SPACE}]\n")
+    adopted = site.muster("install")
+    assert adopted.returncode == 0, adopted.stderr
+    site.write(text)
+    again = site.muster("install", "--from", "device_plugin", "--until", "device_plugin")
+    assert again.returncode == 0, again.stderr
+    assert ", 0 changed" in again.stderr
+
     await call(kubeconfig, "create", CONFIG_MAPS.path(SPACE), config_map("mine"))
     removed = site.muster("teardown", "--yes")
     assert removed.returncode == 0, removed.stderr
     assert helm.status() == {}
+    message = f"the namespace {SPACE} is kept, because it has ConfigMap mine\n"
+    assert f"device_plugin: {message}" in removed.stdout
+    space = await call(kubeconfig, "get", NAMESPACES.path(None, SPACE))
+    assert f"muster.dev/helm.{SPACE}" not in space["metadata"].get("annotations", {})
     assert (await call(kubeconfig, "get", CONFIG_MAPS.path(SPACE, "mine")))["metadata"]["name"] == "mine"
     await remove_space(kubeconfig)
 
@@ -307,6 +329,8 @@ async def test_an_interrupted_or_failed_release_is_completed_by_the_next_run(
     kubeconfig, helm = running.kubeconfig, Helm(tmp_path, running.kubeconfig)
     slow = tmp_path / "slow.tgz"
     slow.write_bytes(packed("0.19.3", more=ENDLESS))
+    mark = {"name": SPACE, "annotations": {f"muster.dev/helm.{SPACE}": "installed"}}
+    await call(kubeconfig, "create", NAMESPACES.path(None), {"metadata": mark})
     helm.kill_while_it_installs(slow)
     done = site.muster("install")
     assert done.returncode == 0, done.stderr
