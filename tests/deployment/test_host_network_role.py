@@ -50,6 +50,8 @@ case "$*" in
 esac
 """,
     # the vendor of the port eth1, which this machine does not have
+    # the settings of its driver
+    "ls": '[ "$*" != /sys/class/net/eth1/ecn/roce_np/enable/3 ] || exec [ ! -e $HOST/inbox ]\nexec /bin/ls "$@"\n',
     "cat": '[ "$*" != /sys/class/net/eth1/device/vendor ] || exec /bin/cat $HOST/vendor\nexec /bin/cat "$@"\n',
 }
 FACTS = {"os_family": "Debian", "pkg_mgr": "apt"}  # else each host learns them, in a second of processor time
@@ -326,6 +328,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "hasty": ({"host_network_seconds": 29}, "host_network_seconds is 29: set it to at least 30"),
     "vendor": ({"host_network_interfaces": ROCE}, "eth1 is no NIC of NVIDIA"),
     "tool": ({"host_network_interfaces": ROCE}, "has no mlnx_qos"),
+    "inbox": ({"host_network_interfaces": ROCE}, "the driver of eth1 has no settings of ECN"),
     "ready": ({"host_network_interfaces": ROCE}, ""),
 }
 
@@ -335,6 +338,8 @@ def test_preflight_refuses_interfaces_that_the_role_cannot_configure(tmp_path: P
     for name, (variables, _) in REFUSED.items():
         folder = hosts.add(name, **variables)
         (folder / "vendor").write_text("0x8086\n" if name == "vendor" else "0x15b3\n")
+        if name == "inbox":
+            (folder / "inbox").touch()
         if name != "tool":
             (folder / "bin").mkdir()
             (folder / "bin" / "mlnx_qos").write_text("#!/bin/sh\n")

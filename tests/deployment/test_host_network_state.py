@@ -134,6 +134,22 @@ def test_an_interface_or_a_member_without_a_link_is_named(operstate: str) -> Non
     assert FILTERS["links_without_carrier"](unused, WANTED) == []
 
 
+def joined(ports: int, partner: str = "9c:b8:b4:00:00:01") -> str:
+    """Return the output of a host whose switch has joined some members of bond0."""
+    group = {"aggregator": 1, "num_ports": ports, "actor_key": 9, "partner_key": 9, "partner_mac": partner}
+    return state({"bond0": link("bond0", 9000, **bond(ad_info=group))})
+
+
+def test_a_bond_that_its_switch_has_not_joined_is_named() -> None:
+    found = FILTERS["links_without_lacp"]
+    assert found(joined(2), WANTED) == found(state(), WANTED) == []
+    assert found(joined(1), {}) == [], "a bond of others"
+    (half,) = found(joined(1), WANTED)
+    assert half.startswith("the switch has joined 1 of 2 members of bond0 by LACP")
+    (silent,) = found(joined(1, "00:00:00:00:00:00"), WANTED)
+    assert silent.startswith("no switch answers bond0 by LACP")
+
+
 UNUSABLE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "ib0 is no Ethernet interface (infiniband): leave it out": (
         {"ib0": {"mtu": 4092}},

@@ -82,6 +82,22 @@ def unlinked(text: str, interfaces: Interfaces) -> list[str]:
     return [f"{name} has no link" for name in (*interfaces, *_members(interfaces)) if name in dead]
 
 
+def unaggregated(text: str, interfaces: Interfaces) -> list[str]:
+    """Return a sentence for each bond with LACP whose switch does not answer, or has not accepted each member."""
+    found = []
+    for link in _read(text)[0]:
+        members = interfaces.get(link["ifname"], {}).get("members", [])
+        group = link.get("linkinfo", {}).get("info_data", {}).get("ad_info", {})
+        if members and set(group.get("partner_mac", "")) <= {"0", ":"} and group:
+            found.append(
+                f"no switch answers {link['ifname']} by LACP: configure LACP there, or set another mode"
+            )
+        elif members and group.get("num_ports", len(members)) != len(members):
+            ports = f"{group['num_ports']} of {len(members)} members"
+            found.append(f"the switch has joined {ports} of {link['ifname']} by LACP: check its port channel")
+    return found
+
+
 def problems_of_connections(present: dict[str, str], interfaces: Interfaces, shown: Links) -> list[str]:
     """Return a sentence for each setting that an interface would lose to muster's connection, which replaces others."""
     new = {
@@ -197,5 +213,6 @@ class FilterModule:
             "stale_links": stale,
             "link_problems": problems_of,
             "links_without_carrier": unlinked,
+            "links_without_lacp": unaggregated,
             "connection_problems": problems_of_connections,
         }

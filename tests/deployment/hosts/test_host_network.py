@@ -15,7 +15,7 @@ import yaml
 from tests.deployment.hosts import guests, user_mode
 from tests.deployment.hosts.conftest import Host, Packages
 from tests.deployment.hosts.guests import Guest
-from tests.deployment.hosts.scenarios import SCENARIOS
+from tests.deployment.hosts.scenarios import SCENARIOS, Scenario
 from tests.deployment.hosts.test_uninstall import FILES
 from tests.deployment.hosts.user_mode import UserModeGuest
 
@@ -24,23 +24,32 @@ SITE = "etc/netplan/50-site.yaml"
 PROBE = "ip link add probe0 type bond && ip link add link probe0 name probe0.7 type vlan id 7"
 
 
+SYSTEMS = {"ubuntu-22.04": "dgx-os-6", "ubuntu-24.04": "ubuntu-24.04"}
+"""The scenario for each release of Ubuntu. Their netplan differs: 0.107 and 1.1."""
+
+
+@pytest.fixture(params=SYSTEMS)
+def scenario(request: pytest.FixtureRequest) -> Scenario:
+    """Return the scenario of each release."""
+    return SCENARIOS[SYSTEMS[request.param]]
+
+
 @pytest.fixture
-def host(packages: Packages, tmp_path: Path) -> Iterator[Host]:
+def host(scenario: Scenario, packages: Packages, tmp_path: Path) -> Iterator[Host]:
     """Yield a guest with three interfaces; eth0 leads to this machine."""
-    yield from booted(Guest, packages, tmp_path)
+    yield from booted(Guest, scenario, packages, tmp_path)
 
 
 @pytest.fixture
-def bonded(packages: Packages, tmp_path: Path) -> Iterator[Host]:
+def bonded(scenario: Scenario, packages: Packages, tmp_path: Path) -> Iterator[Host]:
     """Yield such a guest on a kernel with bonds and VLANs: that of this machine, or a kernel in user mode."""
     probed = subprocess.run(["unshare", "--net", "sh", "-c", PROBE], capture_output=True, check=False)
     if probed.returncode and user_mode.missing():
         pytest.skip(user_mode.missing())
-    yield from booted(UserModeGuest if probed.returncode else Guest, packages, tmp_path)
+    yield from booted(UserModeGuest if probed.returncode else Guest, scenario, packages, tmp_path)
 
 
-def booted(kind: type[Guest], packages: Packages, folder: Path) -> Iterator[Host]:
-    scenario = SCENARIOS["ubuntu-24.04"]
+def booted(kind: type[Guest], scenario: Scenario, packages: Packages, folder: Path) -> Iterator[Host]:
     name = f"network-{os.getpid()}"
     guest = kind(name, os.getpid(), repository=str(packages(scenario.suite)), ports=3)
     try:
@@ -195,3 +204,47 @@ def test_bond_and_vlan_are_restored_after_a_wrong_change_and_removed(bonded: Hos
     removed = host.play("host_network", part="uninstall", **wanted)
     assert removed.code == 0, removed.failures
     assert links(host.guest) == before
+
+
+SWITCH = """\
+set -e
+ip link delete switch
+ip netns add switch
+ip -n switch link add po1 type bond mode 802.3ad miimon 100 lacp_rate fast
+for number in 1 2; do
+    ip link set port$number netns switch
+    ip -n switch link set port$number mtu 9000 master po1
+done
+ip -n switch link set po1 up
+ip -n switch link add link po1 name po1.7 type vlan id 7
+ip -n switch address add 10.77.0.1/24 dev po1.7
+ip -n switch link set po1.7 up
+"""
+"""Replace the switch of the guest by one that joins both ports by LACP, with an address in the VLAN 7."""
+CONNECT = "import socket; print(socket.socket().connect_ex(('10.77.0.1', 9)))"
+REFUSED = "111"
+"""The number of the error of a host that answers, and does not listen."""
+
+
+@pytest.mark.rare
+def test_a_bond_speaks_lacp_with_a_switch(bonded: Host) -> None:
+    host = bonded
+    wanted = configured(
+        host,
+        {
+            "bond0": {"members": ["eth1", "eth2"], "mtu": 9000},
+            "bond0.7": {"parent": "bond0", "vlan": 7, "mtu": 8000, "network": "data", "address": "10.77.0.2"},
+        },
+    )
+    silent = host.play("host_network", **wanted)
+    assert "no switch answers bond0 by LACP: configure LACP there" in silent.failures[-1]
+    host.guest.run("sh", "-c", SWITCH, check=True)
+    joined = host.play("host_network", **wanted)
+    assert joined.code == 0, joined.failures
+    assert joined.changes == []
+    group = json.loads(host.guest.run("ip", "-json", "-details", "link", "show", "bond0", check=True).stdout)
+    assert group[0]["linkinfo"]["info_data"]["ad_info"]["num_ports"] == 2
+    assert host.guest.run("python3", "-c", CONNECT, check=True).stdout.strip() == REFUSED
+    host.guest.run("ip", "-n", "switch", "link", "set", "port2", "nomaster", check=True)
+    half = host.play("host_network", **wanted)
+    assert "the switch has joined 1 of 2 members of bond0 by LACP" in half.failures[-1]
