@@ -53,7 +53,7 @@ class Session:
     - `restored`: the workloads with a seat from an earlier nomination.
     - `reasons`: by workload id, the reason why the workload is pending.
     - `limits`: the limits on evictions, and the evictions that they refused.
-    - `has_lifted`: whether the decision, or a trial in it, has undone a start.
+    - `has_lifted`: whether the decision, or a trial in it, has undone a start or an eviction.
     """
 
     def __init__(self, state: ClusterState, actions: Collection[str] = ()) -> None:
@@ -451,6 +451,7 @@ class Session:
 
     def cancel_evictions(self, workload: Workload, chunk: Chunk) -> None:
         """Cancel the evictions and migrations of these pods. On the ledger, the pods run again already."""
+        self.has_lifted = True
         for pod in chunk:
             self.seats.keep_running(pod)
         if workload.id in self.queues:

@@ -479,7 +479,14 @@ def test_a_job_evicts_for_its_next_pods_only_when_the_first_have_their_place() -
         ("nomination-of-the-first-without-room", Pace(1, is_late=True)),
         ("overtaken-after-an-eviction-for-its-share", Pace(0, is_mixed=True)),
         ("reserved-beyond-the-quota", Pace()),
-        pytest.param("nominated-beside-a-withdrawn-start", Pace(), marks=NOT_MENDED),
+        ("first-of-a-group-beside-its-victim", Pace(5, is_mixed=True)),
+        ("nominated-beside-a-kept-victim", Pace(1, is_mixed=True)),
+        pytest.param(
+            "nominated-beside-a-start-elsewhere", Pace(is_mixed=True, is_failing=True), marks=NOT_MENDED
+        ),
+        ("nominated-beside-a-withdrawn-start", Pace()),
+        ("start-before-a-spread-nominee", Pace(5, is_mixed=True)),
+        ("useless-nomination-of-a-victim", Pace()),
         ("started-beside-a-spread-nominee", Pace(5, is_mixed=True, is_late=True)),
     ],
 )

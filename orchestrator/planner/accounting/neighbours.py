@@ -147,22 +147,19 @@ class Neighbours:
         known = None if waiting else self._open.get(key)
         if known is not None:
             return known
-        nodes = ~self._closed(kind, later=later) & self._required_with_and_without(waiting, pod, kind)
-        if not waiting:
-            self._open[key] = nodes
+        nodes = ~self._closed(kind, later=later) & self._required(pod, kind)
+        if waiting:
+            return nodes & self._required_without(waiting, pod, kind)
+        self._open[key] = nodes
         return nodes
 
-    def _required_with_and_without(
-        self, waiting: Sequence[tuple[Pod, int]], pod: Pod, kind: _Kind
-    ) -> NodeSet:
-        """Return the nodes on which affinity and spread are met both with and without the waiting pods."""
+    def _required_without(self, waiting: Sequence[tuple[Pod, int]], pod: Pod, kind: _Kind) -> NodeSet:
+        """Return the nodes on which affinity and spread are met before the waiting pods start."""
+        for other, position in waiting:
+            self._count(self._kind(other.traits), position, -1)
         nodes = self._required(pod, kind)
-        if waiting:
-            for other, position in waiting:
-                self._count(self._kind(other.traits), position, -1)
-            nodes &= self._required(pod, kind)
-            for other, position in waiting:
-                self._count(self._kind(other.traits), position, 1)
+        for other, position in waiting:
+            self._count(self._kind(other.traits), position, 1)
         return nodes
 
     def reachable(self, pod: Pod) -> NodeSet:
@@ -193,47 +190,55 @@ class Neighbours:
 
         Two pods whose affinity requires each other cannot.
         """
-        if not any(pod.traits.affinity for pod, _ in placed):
-            return True
-        coming = [(self._kind(pod.traits), position) for pod, position in placed]
-        for kind, _ in coming:
-            self._select(kind)
-        for kind, position in coming:
-            self._count(kind, position, -1)
+        return not self._cannot_come(placed)
+
+    def _cannot_come(self, placed: Sequence[tuple[Pod, int]]) -> list[tuple[Pod, int]]:
+        """Return the pods that can start in no order beside the other pods of the list."""
+        coming = list(placed)
+        if not any(pod.traits.affinity for pod, _ in coming):
+            return []
+        for pod, _ in coming:
+            self._select(self._kind(pod.traits))
+        for pod, position in coming:
+            self._count(self._kind(pod.traits), position, -1)
         while coming:
-            left: list[tuple[_Kind, int]] = []
-            for kind, position in coming:
+            left: list[tuple[Pod, int]] = []
+            for pod, position in coming:
+                kind = self._kind(pod.traits)
                 if not kind.traits.affinity or self._beside(kind) >> position & 1:
                     self._count(kind, position, 1)
                 else:
-                    left.append((kind, position))
+                    left.append((pod, position))
             if len(left) == len(coming):
                 break
             coming = left
-        for kind, position in coming:
-            self._count(kind, position, 1)
-        return not coming
+        for pod, position in coming:
+            self._count(self._kind(pod.traits), position, 1)
+        return coming
 
     def steady_nominees(self) -> list[tuple[Pod, int]]:
         """Return the nominated pods whose affinity and spread constraints are met now, with their positions."""
-        return [
+        met = [
             (pod, position)
             for pod, position in self._waiting()
             if (pod.traits.affinity or pod.traits.spread) and self.is_met(pod, position)
         ]
+        blocked = {pod.id for pod, _ in self._cannot_come(met)}
+        return [entry for entry in met if entry[0].id not in blocked] if blocked else met
 
     def keeps(self, nominees: Iterable[tuple[Pod, int]]) -> bool:
-        """Return whether the constraints of these nominated pods are met. Pods that are no longer on the ledger do not
-        count.
+        """Return whether the constraints of these nominated pods are met, in some order of their starts.
+
+        Pods that are no longer on the ledger do not count.
         """
-        return all(
-            self.is_met(pod, position)
-            for pod, position in nominees
-            if pod.id in self._residents.get(position, ())
-        )
+        there = [entry for entry in nominees if entry[0].id in self._residents.get(entry[1], ())]
+        return all(self.is_met(*entry) for entry in there) and self.can_come(there)
 
     def first_broken(self, placed: Sequence[tuple[Pod, int]]) -> Pod | None:
-        """Return the first pod that breaks its constraints if the pods start in this order; None if none does."""
+        """Return the first pod that breaks its constraints if the pods start in this order; None if none does.
+
+        Nominated pods start later, so they do not count for affinity and spread.
+        """
         kinds = [self._kind(pod.traits) for pod, _ in placed]
         for kind in kinds:
             self._select(kind)
@@ -243,8 +248,7 @@ class Neighbours:
         waiting = self._waiting()
         for kind, (pod, position) in zip(kinds, placed, strict=True):
             if broken is None and self.concerns(pod):
-                nodes = ~self._closed(kind, later=False)
-                nodes &= self._required_with_and_without(waiting, pod, kind)
+                nodes = ~self._closed(kind, later=False) & self._required_without(waiting, pod, kind)
                 broken = None if nodes >> position & 1 else pod
             self._count(kind, position, 1)
         return broken

@@ -104,11 +104,12 @@ def _runs(workload: Workload) -> bool:
 def _cancel_evictions(session: Session, workload: Workload, chunk: Chunk) -> bool:
     """Cancel the evictions of the whole chunk. If that is impossible, change nothing."""
     ledger = session.ledger
-    checkpoint = ledger.checkpoint()
+    # Other pods can be nominated beside the new seats of these pods by affinity.
+    checkpoint, nominees = ledger.checkpoint(), session.steady_nominees()
     for pod in chunk:
         if (seat := session.seats.of(pod)) is not None:
             ledger.unplace(workload, [(pod, seat.where)])
-    if not keep_on_ledger(session, workload, chunk):
+    if not (keep_on_ledger(session, workload, chunk) and session.keeps_nominees(nominees)):
         ledger.rollback(checkpoint)
         return False
     session.cancel_evictions(workload, chunk)
@@ -146,7 +147,7 @@ class Renomination:
         if not in_the_way or self._lost_a_nomination(workload) or not self._could_fit(chunk, in_the_way):
             return False
         session, ledger = self._session, self._session.ledger
-        checkpoint = ledger.checkpoint()
+        checkpoint, nominees = ledger.checkpoint(), session.steady_nominees()
         for pod in chunk:
             if (seat := session.seats.of(pod)) is not None:
                 ledger.unplace(workload, [(pod, seat.where)])
@@ -155,7 +156,7 @@ class Renomination:
         others = None
         if keep_on_ledger(session, workload, chunk):
             others = self._other_placements(in_the_way, placements, tiers)
-        if others is None:
+        if others is None or not session.keeps_nominees(nominees):
             ledger.rollback(checkpoint)
             self._failures += 1
             return False

@@ -1,6 +1,6 @@
 """Preemption in a project: a workload of higher priority takes GPUs of preemptible workloads of lower priority."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.quota import preempt_min_runtime
@@ -22,6 +22,7 @@ from orchestrator.planner.placements import Placement
 from orchestrator.planner.preemption.arrangement import ArrangedSearches
 from orchestrator.planner.preemption.candidates import Candidate, Candidates
 from orchestrator.planner.preemption.node_options import Harm, Option
+from orchestrator.planner.preemption.nominations import place_at
 from orchestrator.planner.preemption.rescheduling import move_elsewhere
 from orchestrator.planner.preemption.search import Outcome, preempt_for
 from orchestrator.planner.preemption.victim_selection import Losses, Order, VictimSelector
@@ -161,6 +162,7 @@ def preempt_lower_for(
         if other.priority < workload.priority and not _has_passed_on_its_place(session, other)
     ]
     checkpoint = session.ledger.checkpoint()
+    before = {pod.id: where for other in granted for pod, where in session.seats.placed(other, SeatState.NEW)}
     for other in granted:
         session.lift(other)
     started = session.once(ArrangedSearches).started(chunk)
@@ -177,9 +179,9 @@ def preempt_lower_for(
     # then the workloads that only this decision started. So no workload loses its GPUs to a less entitled
     # one.
     nominees = [other for other in granted if other.id in session.restored]
-    _start_again(session, nominees)
+    _start_again(session, nominees, before)
     nominate_victims(session, workload, losses, move_elsewhere(session, losses))
-    _start_again(session, [other for other in granted if other.id not in session.restored])
+    _start_again(session, [other for other in granted if other.id not in session.restored], before)
     return True
 
 
@@ -230,11 +232,16 @@ def _is_due_to_others(
     return due
 
 
-def _start_again(session: Session, workloads: Iterable[Workload]) -> None:
-    """Start the suspended workloads that still fit beside the preemptor again, in queue order."""
+def _start_again(session: Session, workloads: Iterable[Workload], before: Mapping[str, Placement]) -> None:
+    """Start the suspended workloads that still fit beside the preemptor again, in queue order.
+
+    A workload keeps its placements `before` (by pod id) if it can, because other pods can be nominated beside them.
+    """
     for workload in sorted(workloads, key=workload_order):
         while chunk := session.next_chunk(workload):
-            placed = None if session.violation(workload, chunk) else session.place_all(workload, chunk)
+            placed = place_at(session, workload, chunk, before)
+            if placed is None and not session.violation(workload, chunk):
+                placed = session.place_all(workload, chunk)
             if placed is None:
                 break
             session.grant(workload, placed)

@@ -69,9 +69,11 @@ def place_beside(
     session: Session, workload: Workload, chunk: Chunk, started: Sequence[Workload], *, only_now: bool
 ) -> Placing | None:
     """Place the chunk on the ledger, with other placements for `started` if necessary; None if it does not fit."""
+    checkpoint, nominees = session.ledger.checkpoint(), session.steady_nominees()
     placed = session.place_all(workload, chunk)
-    if placed is not None:
+    if placed is not None and session.keeps_nominees(nominees):
         return placed, []
+    session.ledger.rollback(checkpoint)
     searches = session.once(ArrangedSearches)
     if not started or searches.is_used_up:
         return None
@@ -88,7 +90,7 @@ def arrange(
     """
     parts = [(other, group) for other in started for group in session.seats.new_chunks(other)]
     session.work.spend(_WORK_OF_PART * len(parts))
-    checkpoint = session.ledger.checkpoint()
+    checkpoint, nominees = session.ledger.checkpoint(), session.steady_nominees()
     # Remove them only from the ledger. In the session they still count as started, so that reservations do
     # not block their nodes.
     for other in started:
@@ -100,7 +102,11 @@ def arrange(
         found = _place(session, order, only_now=only_now)
         # Check the constraints at the end. The first pod of an affinity group may be placed without others,
         # and the new order can make another pod the first.
-        if found is not None and session.meets_constraints([entry for each in found for entry in each]):
+        if (
+            found is not None
+            and session.meets_constraints([entry for each in found for entry in each])
+            and session.keeps_nominees(nominees)
+        ):
             placed = {id(part): where for part, where in zip(order, found, strict=True)}
             return placed[id(new)], [(part[0], placed[id(part)]) for part in parts]
         session.ledger.rollback(mark)

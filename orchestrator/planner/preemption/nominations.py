@@ -194,7 +194,7 @@ def _restore(session: Session, workload: Workload, inherited: set[str], *, find_
     _exchange(session, workload, startable, placements, heirs)
     for chunk in chunks:
         if any(pod.id in placements for pod in chunk):
-            placed = _place_chunk(session, workload, chunk, placements, find_others=find_others)
+            placed = place_at(session, workload, chunk, placements, find_others=find_others)
             if placed is not None:
                 session.restore(workload, chunk, placed)
                 inherited.update(heirs[pod.id] for pod in chunk if pod.id in heirs)
@@ -254,15 +254,18 @@ def _keep_for_successors(session: Session, workload: Workload, inherited: set[st
             session.nominate(workload, [(pod, placement)], SeatState.KEPT)
 
 
-def _place_chunk(
+def place_at(
     session: Session,
     workload: Workload,
     chunk: Chunk,
     placements: Mapping[str, Placement],
     *,
-    find_others: bool,
+    find_others: bool = False,
 ) -> Placed | None:
-    """Place the chunk on the ledger, nominated pods at their nominations. Return None if not all pods fit."""
+    """Place the chunk on the ledger, each pod at its placement in `placements`. Return None if not all pods fit.
+
+    With `find_others`, pods without a usable placement get another one.
+    """
     needs_place = any(chunk_amounts(chunk)) or any(pod.claims for pod in chunk)
     if session.violation(workload, chunk) is not None or not needs_place:
         return None
