@@ -133,7 +133,7 @@ class Departures:
 
     `grace_decisions` returns the number of decisions for which a pod terminates. If `is_late` is true for a pod, its
     successor appears only after its end. A pod that terminates at the beginning gets a successor after its end unless
-    the successor's id is known. A stuck pod stays.
+    it is `replaced` or the successor's id is known. A stuck pod stays.
     """
 
     def __init__(
@@ -192,12 +192,12 @@ class Departures:
         removed = [pod for pod, number in self._remaining.items() if number <= 0]
         if not removed:
             return
+        # The successor of a replaced pod can have been evicted too, and then its id is not known here.
+        replaced = {pod.id for pod in _releasing(self.snapshot) if pod.replaced} | self._successors.keys()
         self.snapshot = remove_pods(
-            self.snapshot, [pod for pod in removed if pod in self._successors], self._successors
+            self.snapshot, [pod for pod in removed if pod in replaced], self._successors
         )
-        self.snapshot, _ = replace_pods(
-            self.snapshot, [pod for pod in removed if pod not in self._successors]
-        )
+        self.snapshot, _ = replace_pods(self.snapshot, [pod for pod in removed if pod not in replaced])
         for pod in removed:
             del self._remaining[pod]
             self._successors.pop(pod, None)

@@ -75,6 +75,17 @@ def test_an_evicted_pod_ends_after_its_grace_and_its_successor_comes_at_once_or_
     assert successor(pod).id == "b-1-0+2"
 
 
+def test_a_terminating_pod_whose_successor_was_replaced_too_gets_no_second_successor() -> None:
+    (pod,) = B_1.pods
+    terminating = [
+        replace(each, state=model.PodState.RELEASING, replaced=True) for each in (pod, successor(pod))
+    ]
+    pods = (*(replace(each, node="dgx1-1") for each in terminating), successor(terminating[1]))
+    cluster = Departures(a_snapshot(replace(B_1, pods=pods)), lambda _: 1)
+    cluster.carry_out(NOTHING)
+    assert [each.id for each in cluster.snapshot.workloads[0].pods] == ["b-1-0+2"]
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_the_nomination_of_an_evicted_pod_passes_to_its_successor(late: bool) -> None:
     cluster = Departures(a_snapshot(B_1), lambda _: 1, lambda _: late)

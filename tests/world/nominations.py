@@ -40,10 +40,13 @@ def lost_nominations(step: Step) -> Iterator[Violation]:
             continue
         if _is_gang_evicted(step, workload):
             continue
-        if pod.stuck or has_failed(step.before, workload) or node.name in failed_nodes(step.before, workload):
-            continue
         is_gang = workload.min_member > 1 or workload.groups is not None
         together = [other for other in workload.pods if other.nominated_node] if is_gang else [pod]
+        avoided = failed_nodes(step.before, workload)
+        if pod.stuck or has_failed(step.before, workload):
+            continue
+        if any(other.nominated_node in avoided for other in together):
+            continue  # a gang loses all its nominations together
         amounts = _claim_of_gang(workload) if is_gang else total(together)
         if not all(
             within(add(add(step.held_after[name], step.promised(name)), amounts), step.tree.limit(name))
