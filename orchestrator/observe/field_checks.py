@@ -80,7 +80,9 @@ def labels(value: Any, place: Place) -> Problems:
     for key, text in value.items() if isinstance(value, dict) else ():
         if not is_label_key(str(key)):
             yield (*place, key), f"{shortened(str(key))} is no key of a label"
-        elif isinstance(text, str) and not _is_value(text):
+        elif not isinstance(text, str):
+            yield (*place, key), f"{key}: the value is no text; write it in quotation marks"
+        elif not _is_value(text):
             yield (*place, key), f"{key}: {shortened(text)} is no value of a label"
 
 

@@ -25,6 +25,7 @@ from orchestrator.observe.effective_request import effective_request, requested_
 from orchestrator.observe.field_rules import is_counted_whole
 from orchestrator.observe.node_terms import NO_LABEL, NODE_NAME_LABEL, Terms, both, terms_of
 from orchestrator.observe.pod_traits import bound_traits
+from orchestrator.observe.resource_checks import GPUS_BY_NAME, is_other_gpu
 from orchestrator.observe.unreadable import UnreadableRequest
 from orchestrator.planner.model import Constraints, Request, Scalars, Toleration
 from orchestrator.planner.traits import NO_TRAITS, PodTraits
@@ -94,6 +95,9 @@ def resource_request(pod: Pod) -> Request:
         raise UnreadableRequest(
             f"it requests {len(names)} resources beside GPUs, CPU and memory: at most {MAX_SCALARS} are read"
         )
+    others = sorted(filter(is_other_gpu, names))
+    if others and not pod.spec.node_name:
+        raise UnreadableRequest(f"it requests {others[0]}, which is not implemented: {GPUS_BY_NAME}")
     return Request(
         gpu_count=_resource(pod, GPU_RESOURCE),
         cpu_milli=_resource(pod, "cpu"),

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from orchestrator.cluster.quantity import shortened, thousandths
+from orchestrator.names import GPU_FRACTION_ANNOTATION, GPU_RESOURCE
 from orchestrator.observe.field_checks import is_label_key
 from orchestrator.observe.field_rules import Place, is_counted_whole, quantities
 
@@ -12,7 +13,23 @@ _AT_POD_LEVEL: Final = ("cpu", "memory")
 _HUGEPAGES: Final = "hugepages-"
 _OF_A_QUOTA: Final = "requests."
 
+GPUS_BY_NAME: Final = (
+    f"request whole GPUs as {GPU_RESOURCE}, or a part of one by the annotation {GPU_FRACTION_ANNOTATION}"
+)
+_OTHER_GPUS: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
+"""The beginnings of the names that NVIDIA's device plugin gives shared GPUs and MIG devices. The policy `gpu-resource`
+refuses them too.
+"""
+
 Problems = Iterator[tuple[Place, str]]
+
+
+def is_other_gpu(name: str) -> bool:
+    """Return whether the resource is a GPU of NVIDIA's device plugin that quotas do not count.
+
+    Example: `is_other_gpu("nvidia.com/mig-1g.10gb")` returns `True`.
+    """
+    return name.startswith(_OTHER_GPUS) and name != GPU_RESOURCE
 
 
 def named_quantities(value: Any, place: Place) -> Problems:
@@ -24,13 +41,21 @@ def named_quantities(value: Any, place: Place) -> Problems:
             yield from ((where, f"{name}: {problem}") for problem in _of_pages(name, quantity))
         elif name not in _STANDARD and ("/" not in name or not is_label_key(name)):
             yield where, f"{shortened(name)} is no resource of a container: write it like nvidia.com/gpu"
+        elif is_other_gpu(name):
+            yield where, f"{name} is not implemented: {GPUS_BY_NAME}"
         elif name.startswith(_OF_A_QUOTA):
             yield where, f"{name} is a name for a ResourceQuota: write it without `{_OF_A_QUOTA}`"
 
 
 def of_container(value: Any, place: Place) -> Problems:
-    """Check that no request is above its limit, and that requests of whole things are equal to their limits."""
+    """Check that no request is above its limit, that requests of whole things are equal to their limits, and that
+    hugepages come with CPU or memory.
+    """
     requests, limits = value.get("requests"), value.get("limits")
+    named = {name: part for part in ("limits", "requests") for name in value.get(part) or () if value[part]}
+    pages = next((name for name in named if name.startswith(_HUGEPAGES)), None)
+    if pages is not None and named.keys().isdisjoint(_AT_POD_LEVEL):
+        yield (*place, named[pages], pages), f"{pages}: cpu or memory must be requested beside hugepages"
     if not isinstance(requests, dict) or not isinstance(limits, dict):
         return
     for name in requests.keys() & limits.keys():

@@ -103,8 +103,13 @@ class Templates:
         try:
             return read()
         except ValueError as error:
-            where = (*_workload(place), "template", "spec")
-            raise self._document.error(where, f"template.spec: {error}") from error
+            where = (*_workload(place), "template")
+            for key in self._read[where].metadata.annotations if where in self._read else ():
+                if key in str(error):
+                    raise self._document.error(
+                        (*where, "metadata", "annotations", key), str(error)
+                    ) from error
+            raise self._document.error((*where, "spec"), f"template.spec: {error}") from error
 
     def _template(self, form: forms.WorkloadForm, place: Place) -> PodTemplate:
         where = (*place, "template")

@@ -79,6 +79,16 @@ def test_a_fraction_that_cannot_be_meant_is_named(fraction: str) -> None:
         pod_request(pod("p", annotations={FRACTION: fraction}))
 
 
+@pytest.mark.parametrize("name", ["nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared"])
+def test_a_gpu_that_no_quota_counts_is_named_on_a_pending_pod_and_still_counts_on_its_node(name: str) -> None:
+    spec = {"containers": containers({name: "2"})}
+    with pytest.raises(
+        UnreadableRequest, match=f"{name}, which is not implemented: request whole GPUs as nvidia"
+    ):
+        pod_request(pod("p", spec=spec))
+    assert pod_request(pod("p", spec={**spec, "nodeName": "n1"})).scalars == ((name, 2),)
+
+
 def test_whole_gpus_and_a_fraction_exclude_each_other() -> None:
     with pytest.raises(UnreadableRequest, match="remove one of them"):
         pod_request(pod("p", gpus=1, annotations={FRACTION: "0.5"}))

@@ -255,7 +255,14 @@ REFUSED: Final[dict[str, dict[str, Any]]] = {
     "effect": spec(tolerations=[{"key": "k", "operator": "Exists", "effect": "Never"}]),
     "fieldOfTheFuture": spec(fieldOfTheFuture={"x": 1}),
     "ownerReferences": {"metadata": {"ownerReferences": [{"name": "o"}]}, **spec()},
+    "muster.dev/gpu-fraction": {"metadata": {"annotations": {"muster.dev/gpu-fraction": "1.5"}}, **spec()},
     "muster.dev/min-member": {"metadata": {"annotations": {"muster.dev/min-member": "2"}}, **spec()},
+    "nvidia.com/mig-1g.10gb": {
+        "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/mig-1g.10gb": 1}}}]}
+    },
+    "nvidia.com/gpu.shared": {
+        "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu.shared": 1}}}]}
+    },
     "template.spec.containers": {"spec": {"nodeSelector": {"a": "b"}}},
     "rdma/hca": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"rdma/hca": "-1"}}}]}},
     "cpu": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1Q"}}}]}},

@@ -73,6 +73,11 @@ REFUSED: Final[dict[str, dict[str, Any]]] = {
     "hugepages-2Mi: 4Mi is not the limit, 8Mi": requests("hugepages-2Mi", "4Mi", "8Mi"),
     "memory: 2Gi is above the limit, 1Gi": requests("memory", "2Gi", "1Gi"),
     "hugepages-2Mi: 3Mi is no multiple": requests("hugepages-2Mi", "3Mi", "3Mi"),
+    "hugepages-2Mi: cpu or memory must be requested": spec(
+        {"requests": {"hugepages-2Mi": "4Mi"}, "limits": {"hugepages-2Mi": "4Mi"}}
+    ),
+    "hugepages-2Mi: cpu or memory": of_pod("hugepages-2Mi", "4Mi", "4Mi", GPU),
+    "pool: the value is no text": spec(nodeSelector={"pool": 1}),
     "hugepages-large: the name has no size": requests("hugepages-large", "2Mi", "2Mi"),
     "'gpu' is no resource of a container": requests("gpu", 1, 1),
     "'pods' is no resource of a container": requests("pods", 1, 1),

@@ -124,9 +124,10 @@ def nominate_victims(
     for name, placed in placements.items():
         session.reserve_seats(session.workload(name), placed)
     for victim, reason in losses:
-        moved = session.end_useless_nominations(victim.workload.id)
-        for eviction in evictions_for(workload, [(Victim(victim.workload, moved), reason)]):
-            session.seats.evict(eviction)
+        if not victim.is_move:
+            moved = session.end_useless_nominations(victim.workload.id)
+            for eviction in evictions_for(workload, [(Victim(victim.workload, moved), reason)]):
+                session.seats.evict(eviction)
 
 
 Size = tuple[int, int, int]
