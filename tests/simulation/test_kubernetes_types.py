@@ -90,6 +90,56 @@ EXPECTED: Final[dict[str, tuple[list[str], dict[str, tuple[Waiting, str]]]]] = {
         ["older/0 on n0"],
         {"a/younger": (Waiting.POD_CONSTRAINTS, "its required pod affinity (kubernetes.io/hostname)")},
     ),
+    "03-empty-term": ([], {"a/x": (Waiting.NO_NODE_MATCHES, "not matching its node selector or affinity")}),
+    "03-host-addresses": (
+        ["x/0 on n1", "y/0 on n1"],
+        {"a/z": (Waiting.POD_CONSTRAINTS, "its host port 80 keeps the pod away")},
+    ),
+    "03-keys-of-tenants": (["same/0+1 on n1", "x/0 on n1", "y/0 on n2", "y/1 on n2"], {}),
+    "03-match-label-keys": (
+        ["new/0 on n1", "new/1 on n2", "old/0 on n1", "old/1 on n1", "old/2 on n1"],
+        {},
+    ),
+    "03-min-domains": (
+        ["s/0 on n1", "s/1 on n3"],
+        {"a/s": (Waiting.POD_CONSTRAINTS, "its topology spread (topology.kubernetes.io/zone)")},
+    ),
+    "03-namespace-by-name": (
+        ["x/0 on n2", "y/0 on n1", "y/1 on n1", "y/2 on n1", "y/3 on n1"],
+        {"a/y": (Waiting.POD_CONSTRAINTS, "its required pod anti-affinity (kubernetes.io/hostname)")},
+    ),
+    "03-no-selector": (["o/0 on n1", "x/0 on n1"], {}),
+    "03-node-affinity-ignored": (
+        ["s/0 on n1"],
+        {"a/s": (Waiting.POD_CONSTRAINTS, "its topology spread (topology.kubernetes.io/zone)")},
+    ),
+    "03-own-gang-fits-in-no-zone": (
+        [],
+        {
+            "a/g": (
+                Waiting.POD_CONSTRAINTS,
+                "its required pod affinity (topology.kubernetes.io/zone) for all pods",
+            )
+        },
+    ),
+    "03-ports-of-sidecars": (
+        ["x/0 on n1"],
+        {"a/x": (Waiting.POD_CONSTRAINTS, "its host port 80 keeps the pod away")},
+    ),
+    "03-reclaim-keeps-away": (
+        ["b1/0 on n1", "keep/0 on n1", "want/0 on n2"],
+        {"b/b2": (Waiting.AT_FAIR_SHARE, "4 GPUs")},
+    ),
+    "03-taints-honored": (["s/0 on n1", "s/1 on n1", "s/2 on n1"], {}),
+    "03-taints-ignored": (
+        ["s/0 on n1"],
+        {"a/s": (Waiting.POD_CONSTRAINTS, "its topology spread (topology.kubernetes.io/zone)")},
+    ),
+    "06-resize-infeasible": (["old/0 on n1", "x/0 on n1"], {}),
+    "07-never-pull": (
+        ["want/0 on n1"],
+        {"a/p": (Waiting.BACK_OFF, "its containers did not start on n1: ErrImageNeverPull")},
+    ),
     "06-sidecar-peak": ([], {"a/sidecar-peak": (Waiting.TOO_LARGE, "100 CPUs")}),
     "06-sidecar-after": (["sidecar-after/0 on n1"], {}),
     "05-rejected-twice": (["other/0 on n2", "reject/2 on n2"], {}),
