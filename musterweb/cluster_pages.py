@@ -139,7 +139,7 @@ def _figures(visit: Visit, holding: int, waiting: int) -> list[tuple[str, str]]:
         ("GPUs", format_gpu(totals.gpu_milli)),
         ("Allocated", f"{format_gpu(totals.allocated_milli)}{of_all}"),
         ("Free", format_gpu(totals.free_milli)),
-        ("Not ready", format_gpu(totals.not_ready_milli)),
+        ("Not ready or cordoned", format_gpu(totals.closed_milli)),
         ("Allocated, but idle", idle),
         ("Unhealthy", format_gpu(totals.unhealthy_milli)),
         ("Utilization", percent(use.utilization_percent)),

@@ -108,13 +108,17 @@ class NodeView:
 
     @property
     def gpu_free_milli(self) -> int:
-        """The GPUs for new pods. None on a node that is not ready."""
-        return self._gpu_unused_milli if self.is_ready else 0
+        """The GPUs for new pods. None on a node that is not ready or cordoned."""
+        return self._gpu_unused_milli if self._takes_pods else 0
 
     @property
-    def gpu_not_ready_milli(self) -> int:
-        """The GPUs that would be free if the node were ready."""
-        return 0 if self.is_ready else self._gpu_unused_milli
+    def gpu_closed_milli(self) -> int:
+        """The GPUs that would be free if the node were ready and not cordoned."""
+        return 0 if self._takes_pods else self._gpu_unused_milli
+
+    @property
+    def _takes_pods(self) -> bool:
+        return self.is_ready and not self.is_cordoned
 
     @property
     def _gpu_unused_milli(self) -> int:
@@ -135,20 +139,20 @@ class NodeView:
 class GpuTotals:
     """The GPUs of several nodes together, in thousandths of a device.
 
-    `not_ready_milli` are the GPUs on nodes that are not ready, without the unhealthy and the allocated ones.
+    `closed_milli` are the GPUs on nodes that are not ready or cordoned, without the unhealthy and the allocated ones.
     `idle_milli` are the GPUs that are allocated and idle; None without an agent's report.
     """
 
     gpu_milli: int
     allocated_milli: int
     unhealthy_milli: int
-    not_ready_milli: int
+    closed_milli: int
     idle_milli: int | None
 
     @property
     def free_milli(self) -> int:
-        """The available GPUs: neither allocated nor unhealthy, on nodes that are ready."""
-        return max(0, self.gpu_milli - self.unhealthy_milli - self.not_ready_milli - self.allocated_milli)
+        """The available GPUs: neither allocated nor unhealthy, on nodes that take new pods."""
+        return max(0, self.gpu_milli - self.unhealthy_milli - self.closed_milli - self.allocated_milli)
 
     @property
     def allocated_percent(self) -> int | None:
@@ -164,7 +168,7 @@ def gpu_totals(views: Iterable[NodeView]) -> GpuTotals:
         gpu_milli=sum(view.gpu_milli for view in nodes),
         allocated_milli=sum(view.gpu_allocated_milli for view in nodes),
         unhealthy_milli=sum(view.gpu_unhealthy_milli for view in nodes),
-        not_ready_milli=sum(view.gpu_not_ready_milli for view in nodes),
+        closed_milli=sum(view.gpu_closed_milli for view in nodes),
         idle_milli=sum(DEVICE_MILLI for gpu in gpus if gpu.idle_seconds is not None) if gpus else None,
     )
 

@@ -128,6 +128,13 @@ def set_ready(server: MemoryApiServer, name: str, status: str) -> None:
     server.add({**node, "status": node["status"] | {"conditions": [{"type": "Ready", "status": status}]}})
 
 
+def cordon(server: MemoryApiServer, name: str) -> None:
+    """Cordon a node."""
+    node = server.find("nodes", name)
+    assert node is not None
+    server.add({**node, "spec": {**node.get("spec", {}), "unschedulable": True}})
+
+
 def add_job(
     server: MemoryApiServer,
     namespace: str,

@@ -15,7 +15,7 @@ import pytest
 
 from musterweb.application import FILES, LIVE, STILL
 from musterweb.table import Table, csv_text
-from tests.musterweb.conftest import FILE_TOKEN, HTML, add_job, filled_in, set_ready
+from tests.musterweb.conftest import FILE_TOKEN, HTML, add_job, cordon, filled_in, set_ready
 from tests.musterweb.test_events import until
 
 if TYPE_CHECKING:
@@ -107,9 +107,9 @@ def test_the_numbers_are_still_those_of_the_commands_after_changes(
         assert overview.row(node["name"])[4] == node["gpusAllocated"]
 
 
-@pytest.mark.parametrize("status", ["False", "Unknown"])
-def test_gpus_of_a_node_that_is_not_ready_are_not_free(
-    site: Site, muster: Callable[..., Outcome], status: str
+@pytest.mark.parametrize("state", ["False", "Unknown", "cordoned"])
+def test_gpus_of_a_node_that_is_not_ready_or_cordoned_are_not_free(
+    site: Site, muster: Callable[..., Outcome], state: str
 ) -> None:
     def shown() -> tuple[dict[str, str], list[str], list[str]]:
         overview = site.browser("sue").get("/")
@@ -121,12 +121,15 @@ def test_gpus_of_a_node_that_is_not_ready_are_not_free(
     for name in ("dgx1-1", "dgx1-2"):
         set_ready(site.server, name, "True")
     figures, free, listed = shown()
-    assert (figures["Free"], figures["Not ready"]) == ("12", "0")
+    assert (figures["Free"], figures["Not ready or cordoned"]) == ("12", "0")
     assert free == listed == ["5", "7"]
-    set_ready(site.server, "dgx1-2", status)
+    if state == "cordoned":
+        cordon(site.server, "dgx1-2")
+    else:
+        set_ready(site.server, "dgx1-2", state)
     figures, free, listed = shown()
     assert (figures["GPUs"], figures["Allocated"]) == ("16", "4 (25%)")
-    assert (figures["Free"], figures["Not ready"]) == ("5", "7")
+    assert (figures["Free"], figures["Not ready or cordoned"]) == ("5", "7")
     assert free == listed == ["5", "0"]
 
 

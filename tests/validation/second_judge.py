@@ -77,7 +77,7 @@ class World:
         if kind == "node":
             self.gpus[event["node"]] = event["gpus"]
             self.down ^= self.down & {event["node"]}
-            self.down |= set() if event["ready"] else {event["node"]}
+            self.down |= {event["node"]} if event.get("cordoned") or not event["ready"] else set()
         elif kind == "project":
             self.quota[event["project"]] = event["quotaMilli"]
             self.projects[event["project"]] = event

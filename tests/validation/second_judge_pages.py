@@ -66,7 +66,7 @@ class _Page:
         match = re.fullmatch(r"([0-9.]{1,19}) \(([0-9]{1,3})%\)", shown.get("Allocated", ""))
         if not match or gpus(match[1]) != held or int(match[2]) != (100 * held // total if total else 0):
             return False
-        dead = gpus(shown.get("Not ready", "0"))
+        dead = gpus(shown.get("Not ready or cordoned", "0"))
         idle = sum(max(1000 * self.world.gpus[name] - self.held_on(name), 0) for name in self.world.down)
         if dead is None or not idle - sick <= dead <= idle:
             return False

@@ -77,7 +77,7 @@ def shown_overview(state: State) -> Rows:
     for pod in state.holding():
         held[pod.node] = held.get(pod.node, 0) + pod.gpu_milli
     total, used = sum(state.nodes.values()) * 1000, sum(held.values())
-    not_ready = sum(state.nodes[name] * 1000 - held.get(name, 0) for name in state.not_ready)
+    closed = sum(state.nodes[name] * 1000 - held.get(name, 0) for name in state.closed)
     jobs = {key: pods for key, pods in state.by_workload().items() if key not in state.deleted}
     holding = {key: pods for key, pods in jobs.items() if any(pod.holds and pod.gpu_milli for pod in pods)}
     waiting = {key: pods for key, pods in jobs.items() if not any(pod.node for pod in pods)}
@@ -85,8 +85,8 @@ def shown_overview(state: State) -> Rows:
     figures = {
         "GPUs": format_gpu(total),
         "Allocated": f"{format_gpu(used)} ({used * 100 // total if total else 0}%)",
-        "Free": format_gpu(total - used - not_ready),
-        "Not ready": format_gpu(not_ready),
+        "Free": format_gpu(total - used - closed),
+        "Not ready or cordoned": format_gpu(closed),
         "Allocated, but idle": "0" if state.witnesses else "-",
         "Unhealthy": "0",
         "Utilization": "97%" if state.witnesses else "-",
@@ -101,7 +101,7 @@ def shown_overview(state: State) -> Rows:
         *(_job_of_page("waiting", key, pods, at) for key, pods in list(waiting.items())[:12]),
         *(_job_of_page("holding", key, pods, at) for key, pods in list(holding.items())[:12]),
         *(
-            _node_of_page(name, gpus * 1000, held.get(name, 0), is_ready=name not in state.not_ready)
+            _node_of_page(name, gpus * 1000, held.get(name, 0), is_open=name not in state.closed)
             for name, gpus in state.nodes.items()
         ),
     ]
@@ -151,8 +151,8 @@ def _job_of_page(of: str, key: tuple[str, str], pods: list[PodSeen], at: int) ->
     return {**common, "node": nodes[0] if len(nodes) == 1 else "<multiple>", "DURATION": "2s"}
 
 
-def _node_of_page(name: str, gpus: int, held: int, *, is_ready: bool) -> dict[str, Any]:
-    free = gpus - held if is_ready else 0
+def _node_of_page(name: str, gpus: int, held: int, *, is_open: bool) -> dict[str, Any]:
+    free = gpus - held if is_open else 0
     counts = {"GPUs": gpus, "ALLOCATED": held, "FREE": free, "UNHEALTHY": 0}
     return {"of": "nodes", "name": name, **{title: format_gpu(count) for title, count in counts.items()}}
 

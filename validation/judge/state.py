@@ -39,8 +39,8 @@ class State:
     """The group of nodes of each node, by node."""
     cordoned: set[str] = field(default_factory=set)
     """The cordoned nodes. A node is removed when it is about to be uncordoned."""
-    not_ready: set[str] = field(default_factory=set)
-    """The nodes that are not ready."""
+    closed: set[str] = field(default_factory=set)
+    """The nodes that take no new pods: they are not ready or cordoned."""
     drained: set[str] = field(default_factory=set)
     """The uids of pods that an administrator evicted."""
     _bound_at: dict[str, int] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class State:
             dict(self.projects),
             dict(self.node_types),
             set(self.cordoned),
-            set(self.not_ready),
+            set(self.closed),
             set(self.drained),
             dict(self._bound_at),
             dict(self._said_at),
@@ -85,7 +85,8 @@ class State:
                 self.nodes[event.node] = event.gpus
                 self.node_types[event.node] = event.node_type
                 (self.cordoned.add if event.cordoned else self.cordoned.discard)(event.node)
-                (self.not_ready.discard if event.ready else self.not_ready.add)(event.node)
+                is_open = event.ready and not event.cordoned
+                (self.closed.discard if is_open else self.closed.add)(event.node)
             case NodesDrained():
                 self.drained.update(event.uids)
             case NodesOpened():

@@ -31,6 +31,8 @@ AGE_SECONDS: Final = 15
 """Maximum difference between a shown and a real age: pages have whole seconds, and change only with the cluster."""
 UNMEASURED: Final = "-"
 """Shown instead of a figure if no agent reports GPUs."""
+CLOSED: Final = "Not ready or cordoned"
+"""The figure of the GPUs that no pod has on nodes that take no new pods."""
 _ALLOCATED: Final = re.compile(r"([0-9.]{1,19}) \(([0-9]{1,3})%\)")
 _PERCENT: Final = re.compile(r"(100|[0-9]{1,2})%")
 _SHARE: Final = re.compile(r"([0-9.]{1,19}) of ([0-9.]{1,19})(, over its quota)?(?:, ([0-9]{1,9}) waiting)?")
@@ -91,12 +93,12 @@ def _figures(state: State, jobs: _Jobs, figures: Mapping[str, str]) -> Iterator[
     if allocated is None or (milli(allocated[1]), int(allocated[2])) != (held_milli, percent):
         shown = short(figures.get("Allocated"))
         yield f"Allocated is {shown}, not {units.gpus(held_milli)} ({percent}%)"
-    unused_milli = sum(_unused_milli(state, name) for name in state.not_ready)
-    not_ready = milli(figures.get("Not ready", "0"))
-    if not_ready is None or not unused_milli - unhealthy <= not_ready <= unused_milli:
-        yield f"Not ready is {short(figures.get('Not ready'))}, not {units.gpus(unused_milli)}"
+    unused_milli = sum(_unused_milli(state, name) for name in state.closed)
+    closed_milli = milli(figures.get(CLOSED, "0"))
+    if closed_milli is None or not unused_milli - unhealthy <= closed_milli <= unused_milli:
+        yield f"{CLOSED} is {short(figures.get(CLOSED))}, not {units.gpus(unused_milli)}"
         return
-    free_milli = max(0, total - unhealthy - not_ready - held_milli)
+    free_milli = max(0, total - unhealthy - closed_milli - held_milli)
     if milli(figures.get("Free")) != free_milli:
         yield f"Free is {short(figures.get('Free'))}, not {units.gpus(free_milli)}"
     yield from _measured(state, figures, held_milli)
@@ -247,7 +249,7 @@ def _nodes(state: State, rows: Sequence[Row]) -> Iterator[str]:
             yield f"{name}: GPUs is {short(row.get('GPUs'))}, not {gpus[name]}"
             continue
         yield from gpus_are((name,), row, "ALLOCATED", held[name])
-        free_milli = 0 if name in state.not_ready else max(0, total - unhealthy - held[name])
+        free_milli = 0 if name in state.closed else max(0, total - unhealthy - held[name])
         yield from gpus_are((name,), row, "FREE", free_milli)
 
 

@@ -267,13 +267,16 @@ def test_a_project_that_was_deleted_is_not_shown_any_more() -> None:
             assert result.judgement.verdict == verdict, (name, result.differences)
 
 
-def test_gpus_of_a_node_that_is_not_ready_are_shown_apart_and_not_as_free() -> None:
-    lost: list[Event] = [*WORLD, NodeSeen(4, "n2", 8, ready=False)]
+@pytest.mark.parametrize("closed", [{"ready": False}, {"cordoned": True}])
+def test_gpus_of_a_node_that_takes_no_new_pods_are_shown_apart_and_not_as_free(
+    closed: dict[str, bool],
+) -> None:
+    lost: list[Event] = [*WORLD, NodeSeen(4, "n2", 8, **closed)]
     rows = shown_overview(fold(lost))
     figures = {row["figure"]: row["value"] for row in rows if row["of"] == "figure"}
-    assert (figures["Free"], figures["Not ready"]) == ("4.5", "6")
-    as_free = {'Not ready is "0", not 6', 'n2: FREE is "6", not 0'}
-    apart = {'Not ready is "6", not 0', 'n2: FREE is "0", not 6'}
+    assert (figures["Free"], figures["Not ready or cordoned"]) == ("4.5", "6")
+    as_free = {'Not ready or cordoned is "0", not 6', 'n2: FREE is "6", not 0'}
+    apart = {'Not ready or cordoned is "6", not 0', 'n2: FREE is "0", not 6'}
     back = [*lost, NodeSeen(5, "n2", 8)]
     for world, answer, differences in (
         (lost, rows, set()),
