@@ -20,7 +20,8 @@ one pod causes. People write one to three terms; a list of many hosts can be the
 NODE_NAME_LABEL: Final = "metadata.name"
 """A pseudo label with the node's own name, so that terms on fields are matched like terms on labels."""
 NO_LABEL: Final = f"it selects nodes by the label {NODE_NAME_LABEL}, which is a field: use matchFields"
-_NO_NODE: Final = (LabelRequirement(NODE_NAME_LABEL, "In", ()),)
+_NO_NODE: Final = tuple(LabelRequirement(NODE_NAME_LABEL, each, ()) for each in ("Exists", "DoesNotExist"))
+"""A term that matches no node. A snapshot file can have it, unlike a requirement without values."""
 
 
 def terms_of(selector: NodeSelector | None) -> Terms:
