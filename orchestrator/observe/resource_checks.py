@@ -48,8 +48,9 @@ def named_quantities(value: Any, place: Place) -> Problems:
 
 
 def of_container(value: Any, place: Place) -> Problems:
-    """Check that no request is above its limit, that requests of whole things are equal to their limits, and that
-    hugepages come with CPU or memory.
+    """Check that no request is above its limit, and that requests of whole things are equal to their limits.
+
+    Hugepages must come with CPU or memory.
     """
     requests, limits = value.get("requests"), value.get("limits")
     named = {name: part for part in ("limits", "requests") for name in value.get(part) or () if value[part]}

@@ -267,11 +267,9 @@ def test_a_project_that_was_deleted_is_not_shown_any_more() -> None:
             assert result.judgement.verdict == verdict, (name, result.differences)
 
 
-@pytest.mark.parametrize("closed", [{"ready": False}, {"cordoned": True}])
-def test_gpus_of_a_node_that_takes_no_new_pods_are_shown_apart_and_not_as_free(
-    closed: dict[str, bool],
-) -> None:
-    lost: list[Event] = [*WORLD, NodeSeen(4, "n2", 8, **closed)]
+@pytest.mark.parametrize("closed", [NodeSeen(4, "n2", 8, ready=False), NodeSeen(4, "n2", 8, cordoned=True)])
+def test_gpus_of_a_node_that_takes_no_new_pods_are_shown_apart_and_not_as_free(closed: NodeSeen) -> None:
+    lost: list[Event] = [*WORLD, closed]
     rows = shown_overview(fold(lost))
     figures = {row["figure"]: row["value"] for row in rows if row["of"] == "figure"}
     assert (figures["Free"], figures["Not ready or cordoned"]) == ("4.5", "6")
