@@ -301,13 +301,6 @@ def test_a_pod_within_the_share_is_not_evicted_for_the_excess_of_a_sibling() -> 
     assert Counter(each.workload for step in run.steps for each in step.evictions) == {"w013": 1, "w015": 2}
 
 
-def test_a_victim_is_nominated_nowhere_if_its_preemptor_may_only_start_without_it() -> None:
-    decision = first_decision("first-of-a-group-beside-its-victim")
-    assert {eviction.workload for eviction in decision.evictions} == {"w008"}
-    assert {binding.workload for binding in decision.bindings} == {"w010", "w011"}
-    assert decision.nominations == ()
-
-
 def test_the_elastic_pods_of_a_job_are_evicted_with_it_and_count_as_lost() -> None:
     decision = first_decision("quota-lost-with-what-grows")
     assert "w019" not in {each.workload for each in decision.evictions}
@@ -487,14 +480,12 @@ def test_a_job_evicts_for_its_next_pods_only_when_the_first_have_their_place() -
         ("overtaken-after-an-eviction-for-its-share", Pace(0, is_mixed=True)),
         ("reserved-beyond-the-quota", Pace()),
         ("first-of-a-group-beside-its-victim", Pace(5, is_mixed=True)),
-        ("migrated-while-its-gang-is-in-parts", Pace(3, is_mixed=True, is_failing=True)),
         ("nominated-beside-a-kept-victim", Pace(1, is_mixed=True)),
         pytest.param(
             "nominated-beside-a-start-elsewhere", Pace(is_mixed=True, is_failing=True), marks=NOT_MENDED
         ),
         ("nominated-beside-a-withdrawn-start", Pace()),
         ("start-before-a-spread-nominee", Pace(5, is_mixed=True)),
-        ("useless-nomination-of-a-victim", Pace()),
         ("started-beside-a-spread-nominee", Pace(5, is_mixed=True, is_late=True)),
     ],
 )

@@ -16,6 +16,12 @@ from tests.world.scenes import saturated
 from tests.world.words import false_eviction, false_facts, false_waits, remedies, untrue
 
 REGRESSIONS = Path(__file__).parents[1] / "planner" / "regressions"
+WAITS_FOR_ITS_AFFINITY = "first-of-a-group-beside-its-victim"
+NOT_MENDED = pytest.mark.xfail(strict=True, reason="docs/explanation/guarantees.md, known gaps")
+WORLDS = [
+    pytest.param(path, id=path.stem, marks=NOT_MENDED if path.stem == WAITS_FOR_ITS_AFFINITY else ())
+    for path in sorted(REGRESSIONS.glob("*.yaml"))
+]
 
 
 @pytest.mark.parametrize("trees", [False, True], ids=["flat", "tree"])
@@ -40,7 +46,7 @@ def test_a_remedy_that_is_named_helps_and_the_figures_are_true(seed: int, trees:
 
 # 1 is between the two others, and found no more than they do
 @pytest.mark.parametrize("grace_decisions", [0, pytest.param(1, marks=pytest.mark.rare), 5])
-@pytest.mark.parametrize("world", sorted(REGRESSIONS.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("world", WORLDS)
 def test_a_workload_said_to_wait_for_terminating_pods_does(world: Path, grace_decisions: int) -> None:
     run = settle(load(world), max_decisions=30, grace_decisions=grace_decisions)
     steps = enumerate(zip(run.snapshots, run.steps, strict=True), start=1)

@@ -124,7 +124,7 @@ def nominate_victims(
     for name, placed in placements.items():
         session.reserve_seats(session.workload(name), placed)
     for victim, reason in losses:
-        if not victim.is_move:
+        if not all(map(session.seats.is_nominated, victim.pods)):
             moved = session.end_useless_nominations(victim.workload.id)
             for eviction in evictions_for(workload, [(Victim(victim.workload, moved), reason)]):
                 session.seats.evict(eviction)

@@ -57,14 +57,10 @@ def move_elsewhere(session: Session, losses: Losses) -> dict[str, Placed]:
             victims[name] = as_it_ran(victim, lost)
             parts[name] = parts_of_victim(victims[name], lost)
     moved: dict[str, Placed] = {}
-    nominees = session.steady_nominees()
     for workload, chunk in by_claim(session, parts):
         placed = None
         if violation(session.ledger, workload, chunk_amounts(chunk)) is None:
             placed = session.place_all(workload, chunk)
-        if placed is not None and not session.keeps_nominees(nominees):
-            session.ledger.unplace(workload, placed)  # for example, the preemptor must not start beside it
-            placed = None
         if placed is not None:
             moved.setdefault(workload.id, []).extend(placed)
         elif len(chunk) > 1 or not _keeps_running(victims[workload.id], lost):
