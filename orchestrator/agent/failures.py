@@ -1,8 +1,8 @@
 """Decides from when a GPU must not be used, and when it may be used again. Pure: the time is an argument.
 
-| reason | seen | over |
+| reason | cause | ends |
 |---|---|---|
-| `lost`, `reset-required` | by NVML's errors | once it has answered for a minute |
+| `lost`, `reset-required` | an error of NVML | when the GPU has answered for a minute |
 | `no-answer` | other errors of NVML, three samples in a row | the same |
 | `xid-N` | a critical event that a program did not cause | when the node has started again |
 | `row-remap-failed` | the GPU has no spare rows left | when the GPU was replaced |

@@ -285,7 +285,7 @@ class PodSeen(
 class OutputSeen(
     msgspec.Struct, frozen=True, tag="output", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """The `container` with the job of a pod ended; `line` is its last line of output.
+    """The main `container` of a pod ended; `line` is its last line of output.
 
     The node's kubelet reported all values.
 

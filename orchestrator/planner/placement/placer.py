@@ -71,7 +71,7 @@ class Placer:
         """Return the best placement on free GPUs, else the best placement on GPUs of terminating pods, else None.
 
         `positions` limits the nodes. A GPU fraction waits for a shared device instead of taking an idle device.
-        Requests for whole GPUs would lose the idle device for much longer.
+        On an idle device, it would block requests for whole GPUs for much longer.
         """
         placement = self._find(workload, pod, positions, later=False)
         if only_now or not self.ledger.releasing_nodes:
@@ -392,7 +392,7 @@ class Placer:
     def _with_portion(
         self, request: Request, positions: Collection[int] | None, *, later: bool
     ) -> Collection[int]:
-        """Return the positions of nodes on which a device can have the requested fraction free."""
+        """Return the positions of nodes on which a device may have enough free for the requested fraction."""
         if positions is not None or request.gpu_memory_mib:
             return range(len(self.ledger.nodes)) if positions is None else positions
         self.looked_at += len(self.ledger.nodes) // _LISTED_NODES_PER_LOOKUP

@@ -126,7 +126,7 @@ def _is_acceptable(
 
 
 def _ends_nominations_needlessly(session: Session, losses: Losses) -> bool:
-    """Return whether the victims include nominated pods, and at least one victim need not lose its placement."""
+    """Return whether the victims include nominated pods, and at least one victim could keep its placement."""
     evicted = [victim for victim, _ in losses if not victim.is_move]
     if not any(session.seats.is_nominated(pod) for victim in evicted for pod in victim.pods):
         return False

@@ -20,7 +20,7 @@ class _Part(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
 
 
 class MeasuredGpu(_Part, frozen=True):
-    """A GPU with its figures, in the units of their names, and the facts that do not change by themselves."""
+    """A GPU with its figures, whose names give the units, and the facts that do not change by themselves."""
 
     uuid: str
     figures: dict[str, int] = {}
@@ -168,7 +168,7 @@ def _pairs(
     before: Mapping[str, MeasuredHost | MeasuredGpu],
     now: Mapping[str, MeasuredHost | MeasuredGpu],
 ) -> tuple[list[tuple[str, int, int]], list[str]]:
-    """Return the earlier and the present value of each host or GPU with the figure, and those with only one value."""
+    """Return the earlier and present value of the figure on each host or GPU, and findings if only one exists."""
     pairs, unmatched = list[tuple[str, int, int]](), list[str]()
     for place in before.keys() & now.keys():
         values = before[place].figures.get(figure), now[place].figures.get(figure)
