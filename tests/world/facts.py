@@ -160,7 +160,7 @@ def admits(node: Node, pod: Pod, workload: Workload, project: Project | None) ->
     if types and node.node_type not in types:
         return False
     constraints = pod.constraints
-    if any(node.labels.get(key) != value for key, value in constraints.node_selector):
+    if any(_label(node, key) != value for key, value in constraints.node_selector):
         return False
     if constraints.node_terms and not any(
         all(_matches(node, requirement) for requirement in term) for term in constraints.node_terms
@@ -183,8 +183,14 @@ def admits(node: Node, pod: Pod, workload: Workload, project: Project | None) ->
     return True
 
 
+def _label(node: Node, key: str) -> str | None:
+    """Return the value of the label. A node without a label of its host name has the node's name there."""
+    is_name = key in ("kubernetes.io/hostname", "metadata.name")
+    return node.labels.get(key, node.name if is_name else None)
+
+
 def _matches(node: Node, requirement: LabelRequirement) -> bool:
-    value = node.labels.get(requirement.key)
+    value = _label(node, requirement.key)
     if requirement.operator == "In":
         return value in requirement.values
     if requirement.operator == "NotIn":
