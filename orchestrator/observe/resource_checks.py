@@ -27,7 +27,7 @@ Problems = Iterator[tuple[Place, str]]
 def is_other_gpu(name: str) -> bool:
     """Return whether the resource is a GPU of NVIDIA's device plugin that quotas do not count.
 
-    Example: `is_other_gpu("nvidia.com/mig-1g.10gb")` returns `True`.
+    Example: for the resource of a MIG device, the result is true.
     """
     return name.startswith(_OTHER_GPUS) and name != GPU_RESOURCE
 

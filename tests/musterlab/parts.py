@@ -18,7 +18,9 @@ from musterlab.realnodes import images
 from orchestrator import names
 from orchestrator.agent.pod_resources import HeldDevice, list_devices
 from orchestrator.progress import Reporter
+from tests.cluster.waiting import poll
 from tests.control.operators import MUSTER, prepare
+from tests.musterlab.gpu_pods import read
 from tests.musterlab.node_processes import processes
 
 NODE: Final = "dgx1-real-1"
@@ -89,11 +91,15 @@ class Site:
 
 @contextmanager
 def site(lab: Lab, directory: Path) -> Iterator[Site]:
-    """Run the agent and the operator on a lab with a device plugin."""
+    """Run the agent and the operator on a lab with a device plugin.
+
+    The operator starts after the agent's first report: without a report, it reserves no GPU for a fraction.
+    """
     made = Site(lab, directory)
     try:
-        for name in ("agent", "operator"):
-            made.start(name)
+        made.start("agent")
+        poll(lambda: read(lab, "gpunodes")["items"], "the agent's first report")
+        made.start("operator")
         yield made
     finally:
         made.close()

@@ -16,14 +16,15 @@ ONE = (RECORDED / "nvidia-smi-v13-h100.xml").read_text()
 
 
 def judged(*readings: str) -> tuple[str, str]:
-    """Return verdict and reason of the check `load` for a host with one GPU."""
+    """Return verdict and reason of the check `load` for a host with one GPU, which is healthy at rest."""
     site = HostSite(hosts=[DeclaredHost("n1", "dgx-h100", 1)])
     scope = HostScope(site, FIGURES.systems, FIGURES.hosts, figures_sha256())
     text = "".join(readings)
-    ran = ToolRan(
-        t_ms=0, host="n1", tool="samples", command="", exit_code=0, output=text, boot_id="b", ran_ms=1
-    )
-    judgement, _ = judge_layer("load", scope, Circumstances(), [ran], Window(0, 0, 1, 0, 10))
+    ran = [
+        ToolRan(t_ms=0, host="n1", tool=tool, command="", exit_code=0, output=output, boot_id="b", ran_ms=1)
+        for tool, output in (("nvidia-smi", ONE), ("samples", text))
+    ]
+    judgement, _ = judge_layer("load", scope, Circumstances(), ran, Window(0, 0, len(ran), 0, 10))
     return str(judgement.verdict), judgement.reason
 
 
