@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
 import msgspec
@@ -40,7 +40,7 @@ def identity_of(events: Sequence[Event]) -> Identity | msgspec.UnsetType:
     return Identity(_digest(uid, ca_sha256, nodes), uid, ca_sha256, nodes)
 
 
-def _nodes(events: Sequence[Event], tools: Iterable[ToolRan]) -> list[NodeIdentity]:
+def _nodes(events: Sequence[Event], tools: Sequence[ToolRan]) -> list[NodeIdentity]:
     """Return the nodes with GPUs and the hosts of the site, sorted by name."""
     last: dict[str, NodeSeen] = {}
     gpus: dict[str, list[GpuIdentity]] = {}
@@ -49,10 +49,11 @@ def _nodes(events: Sequence[Event], tools: Iterable[ToolRan]) -> list[NodeIdenti
             last[event.node] = event
         elif isinstance(event, GpusSeen) and any(gpu.uuid for gpu in event.gpus):
             gpus[event.node] = [GpuIdentity(gpu.uuid) for gpu in event.gpus if gpu.uuid]
-    for tool in tools:
-        printed = _printed(tool.output)
-        if printed:  # prefer nvidia-smi, which has serial numbers; agents have none
-            gpus[tool.host] = printed
+    printed: dict[str, list[GpuIdentity]] = {}
+    for tool in reversed(tools):
+        if tool.host not in printed and (found := _printed(tool.output)):
+            printed[tool.host] = found
+    gpus |= printed  # prefer nvidia-smi, which has serial numbers; agents have none
     names = {name for name, node in last.items() if node.gpus} | gpus.keys()
     nodes = []
     for name in sorted(names):
